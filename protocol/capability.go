@@ -26,13 +26,9 @@ type Icon struct {
 }
 
 // Icons are alternatives for one picture, at most MaxIcons when decoded.
+//
+//bowline:most MaxIcons icons
 type Icons []Icon
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (i *Icons) UnmarshalJSON(raw []byte) (err error) {
-	*i, err = readList[Icon](raw, MaxIcons, "icons")
-	return err
-}
 
 // A Capability is a capability without settings: it is declared by its presence.
 // Unknown members are kept.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	general "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -286,6 +288,61 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetFloat(0.5)
 	default:
 		t.Fatalf("no value for a %s", v.Type())
+	}
+}
+
+// The generated functions accept a message in which every member is set, but none that it does
+// not know, and do as reflection does. A member that they do not know would be lost.
+//
+// Guarantees: G-0056.4
+func TestEveryMemberIsGenerated(t *testing.T) {
+	for _, value := range onTheWire() {
+		kind := reflect.TypeOf(value).Elem()
+		if name := kind.Name(); !strings.HasSuffix(name, "Params") && !strings.HasSuffix(name, "Result") && name != "Tool" {
+			continue
+		}
+		fill(t, reflect.ValueOf(value).Elem())
+		forgetOthers(reflect.ValueOf(value))
+		written, ok := protocol.AppendFast(nil, value)
+		reflected, err := general.Marshal(value, jsontext.AllowInvalidUTF8(true))
+		if err != nil || !ok || string(written) != string(reflected) {
+			t.Errorf("%s: %t, %s, and by reflection %s, %v", kind, ok, written, reflected, err)
+		}
+		if kind.Name() == "Tool" { // is not decoded alone
+			continue
+		}
+		read, want := reflect.New(kind).Interface(), reflect.New(kind).Interface()
+		if !protocol.DecodeFast(written, read) {
+			t.Errorf("%s was not decoded from %s", kind, written)
+		}
+		if err := general.Unmarshal(written, want, jsontext.AllowInvalidUTF8(true)); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if diff := cmp.Diff(want, read, cmp.AllowUnexported(jsonrpc.ID{})); diff != "" {
+			t.Errorf("%s: %s", kind, diff)
+		}
+	}
+}
+
+// forgetOthers removes all unknown members.
+func forgetOthers(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).Name == "Others" {
+				v.Field(i).SetZero()
+			} else {
+				forgetOthers(v.Field(i))
+			}
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			forgetOthers(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			forgetOthers(v.Index(i))
+		}
 	}
 }
 

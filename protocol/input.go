@@ -60,9 +60,6 @@ type InputParams struct {
 	RequestState   *string        `json:"requestState,omitzero"` // exactly as it came
 }
 
-// isZero reports whether this is a first request.
-func (p *InputParams) isZero() bool { return p.InputResponses == nil && p.RequestState == nil }
-
 // stampType sets the type of a result that asks, unless it has one.
 func (r *InputRequired) stampType(result *Result) {
 	if r != nil && result.ResultType == "" {
@@ -302,13 +299,9 @@ func URLElicitationRequired(message string, pages ...*ElicitParams) error {
 
 // Elicitations holds the questions of one error: at most MaxInputs when decoded,
 // and none of them nil.
+//
+//bowline:most MaxInputs elicitations of an error
 type Elicitations []*ElicitParams
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (e *Elicitations) UnmarshalJSON(raw []byte) (err error) {
-	*e, err = readPointers[ElicitParams](raw, MaxInputs, "elicitations of an error")
-	return err
-}
 
 // ListRootsParams asks for the roots of a client.
 type ListRootsParams struct {
@@ -329,10 +322,6 @@ type Root struct {
 }
 
 // Roots holds the roots of a client, at most MaxRoots when decoded.
+//
+//bowline:most MaxRoots roots
 type Roots []Root
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (r *Roots) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readList[Root](raw, MaxRoots, "roots")
-	return err
-}

@@ -22,6 +22,8 @@ func TestListsAreBounded(t *testing.T) {
 		"versions of an error":   {protocol.MaxVersions, `{"supported":[`, `""`, `]}`, func() any { return new(protocol.UnsupportedVersionData) }},
 		"icons of a tool":        {protocol.MaxIcons, `{"icons":[`, `{}`, `]}`, func() any { return new(protocol.Tool) }},
 		"icons of a peer":        {protocol.MaxIcons, `{"icons":[`, `{}`, `]}`, func() any { return new(protocol.Implementation) }},
+		"icons on a page":        {protocol.MaxIcons, `{"tools":[{"icons":[`, `{}`, `]}]}`, func() any { return new(protocol.ListToolsResult) }},
+		"arguments on a page":    {protocol.MaxArguments, `{"prompts":[{"arguments":[`, `{}`, `]}]}`, func() any { return new(protocol.ListPromptsResult) }},
 		"resources":              {protocol.MaxPageItems, `{"resources":[`, `{}`, `]}`, func() any { return new(protocol.ListResourcesResult) }},
 		"a directory":            {protocol.MaxPageItems, `{"resources":[`, `{}`, `]}`, func() any { return new(protocol.ReadDirectoryResult) }},
 		"templates":              {protocol.MaxPageItems, `{"resourceTemplates":[`, `{}`, `]}`, func() any { return new(protocol.ListResourceTemplatesResult) }},

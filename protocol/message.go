@@ -21,10 +21,8 @@ func Append(dst []byte, value any) ([]byte, error) {
 	if p, ok := value.(*CallToolParams); ok {
 		value = p.written()
 	}
-	if p, ok := value.(fastEncoder); ok {
-		if raw, ok := p.appendFast(dst); ok {
-			return raw, nil
-		}
+	if raw, ok := appendFast(dst, value); ok {
+		return raw, nil
 	}
 	raw, err := json.Marshal(value, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -52,12 +50,7 @@ func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, err
 }
 
 // SizeOf estimates how many bytes Append needs for a value, without encoding it.
-func SizeOf(value any) int {
-	if p, ok := value.(fastEncoder); ok {
-		return p.sizeHint()
-	}
-	return 0
-}
+func SizeOf(value any) int { return sizeHint(value) }
 
 // joined joins an object without its closing brace, raw[:at], and a second object, raw[at:],
 // into one. It works in place.
@@ -81,7 +74,7 @@ func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
-	if p, ok := into.(fastDecoder); ok && p.decodeFast(raw) {
+	if decodeFast(raw, into) {
 		return nil
 	}
 	if err := json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true)); err != nil {

@@ -29,23 +29,15 @@ type PromptArgument struct {
 
 // PromptArguments describes the arguments of a prompt, at most MaxArguments when
 // decoded.
+//
+//bowline:most MaxArguments arguments of a prompt
 type PromptArguments []PromptArgument
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (a *PromptArguments) UnmarshalJSON(raw []byte) (err error) {
-	*a, err = readList[PromptArgument](raw, MaxArguments, "arguments of a prompt")
-	return err
-}
 
 // Prompts holds the prompts of one page: at most MaxPageItems when decoded, and
 // none of them nil.
+//
+//bowline:most MaxPageItems prompts on a page
 type Prompts []*Prompt
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (p *Prompts) UnmarshalJSON(raw []byte) (err error) {
-	*p, err = readPointers[Prompt](raw, MaxPageItems, "prompts on a page")
-	return err
-}
 
 // ListPromptsParams asks for one page of prompts.
 type ListPromptsParams struct {
@@ -130,13 +122,9 @@ func (m *PromptMessage) UnmarshalJSON(raw []byte) error {
 }
 
 // Messages holds the messages of a prompt, at most MaxMessages when decoded.
+//
+//bowline:most MaxMessages messages of a prompt
 type Messages []PromptMessage
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (m *Messages) UnmarshalJSON(raw []byte) (err error) {
-	*m, err = readList[PromptMessage](raw, MaxMessages, "messages of a prompt")
-	return err
-}
 
 // The types of a CompleteReference.
 const (
@@ -190,10 +178,6 @@ type Completion struct {
 
 // CompletionValues holds proposed values, at most MaxCompletionValues when
 // decoded.
+//
+//bowline:most MaxCompletionValues values of a completion
 type CompletionValues []string
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (v *CompletionValues) UnmarshalJSON(raw []byte) (err error) {
-	*v, err = readList[string](raw, MaxCompletionValues, "values of a completion")
-	return err
-}

@@ -26,13 +26,9 @@ type Resource struct {
 
 // Resources holds the resources of one page: at most MaxPageItems when decoded,
 // and none of them nil.
+//
+//bowline:most MaxPageItems resources on a page
 type Resources []*Resource
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (r *Resources) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readPointers[Resource](raw, MaxPageItems, "resources on a page")
-	return err
-}
 
 // A ResourceTemplate describes all resources whose URIs match an RFC 6570 template.
 // Unknown members are kept.
@@ -51,13 +47,9 @@ type ResourceTemplate struct {
 
 // ResourceTemplates holds the templates of one page: at most MaxPageItems when
 // decoded, and none of them nil.
+//
+//bowline:most MaxPageItems resource templates on a page
 type ResourceTemplates []*ResourceTemplate
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (r *ResourceTemplates) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readPointers[ResourceTemplate](raw, MaxPageItems, "resource templates on a page")
-	return err
-}
 
 // ListResourcesParams asks for one page of resources.
 type ListResourcesParams struct {
@@ -154,6 +146,11 @@ func (c *ResourceContents) UnmarshalJSON(raw []byte) error {
 	if err := Unmarshal(raw, (*checkedContents)(c)); err != nil {
 		return err
 	}
+	return c.check()
+}
+
+// check sets an empty text if there is neither Text nor Blob, and refuses both.
+func (c *ResourceContents) check() error {
 	switch {
 	case c.Text == nil && c.Blob == nil:
 		c.Text = new(string)
@@ -165,13 +162,9 @@ func (c *ResourceContents) UnmarshalJSON(raw []byte) error {
 
 // ContentsOfResource holds the answer to one resources/read, at most MaxContents
 // when decoded.
+//
+//bowline:most MaxContents contents of a resource
 type ContentsOfResource []ResourceContents
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (c *ContentsOfResource) UnmarshalJSON(raw []byte) (err error) {
-	*c, err = readList[ResourceContents](raw, MaxContents, "contents of a resource")
-	return err
-}
 
 // SubscribeParams asks a legacy server to report changes of a resource. The
 // result is an EmptyResult.
@@ -214,13 +207,9 @@ type SubscriptionFilter struct {
 
 // ResourceURIs names the resources of a subscription, at most MaxResourceURIs
 // when decoded.
+//
+//bowline:most MaxResourceURIs resource subscriptions
 type ResourceURIs []string
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (u *ResourceURIs) UnmarshalJSON(raw []byte) (err error) {
-	*u, err = readList[string](raw, MaxResourceURIs, "resource subscriptions")
-	return err
-}
 
 // AcknowledgedParams says which notifications a server grants. It is the first
 // message of a subscription and carries MetaSubscriptionID, as the others do.

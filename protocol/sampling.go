@@ -37,13 +37,9 @@ type ModelHint struct {
 }
 
 // ModelHints are in order of preference, at most MaxInputs when decoded.
+//
+//bowline:most MaxInputs model hints
 type ModelHints []ModelHint
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (h *ModelHints) UnmarshalJSON(raw []byte) (err error) {
-	*h, err = readList[ModelHint](raw, MaxInputs, "model hints")
-	return err
-}
 
 // The modes of a ToolChoice.
 const (
@@ -65,13 +61,9 @@ type SamplingMessage struct {
 }
 
 // SamplingMessages is a conversation, at most MaxMessages long when decoded.
+//
+//bowline:most MaxMessages messages of a conversation
 type SamplingMessages []SamplingMessage
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (m *SamplingMessages) UnmarshalJSON(raw []byte) (err error) {
-	*m, err = readList[SamplingMessage](raw, MaxMessages, "messages of a conversation")
-	return err
-}
 
 // Why a model stopped. The set is open.
 const (

@@ -58,13 +58,9 @@ func (r *SkillResources) UnmarshalJSON(raw []byte) (err error) {
 
 // Skills holds the skills of one page: at most MaxPageItems when decoded, and
 // none of them nil.
+//
+//bowline:most MaxPageItems skills on a page
 type Skills []*Skill
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (s *Skills) UnmarshalJSON(raw []byte) (err error) {
-	*s, err = readPointers[Skill](raw, MaxPageItems, "skills on a page")
-	return err
-}
 
 // ListSkillsParams asks for one page of skills.
 type ListSkillsParams struct {

@@ -95,13 +95,9 @@ type TaskParams struct {
 
 // TaskIDs names the tasks of a subscription, at most MaxResourceURIs when
 // decoded.
+//
+//bowline:most MaxResourceURIs task ids
 type TaskIDs []string
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (t *TaskIDs) UnmarshalJSON(raw []byte) (err error) {
-	*t, err = readList[string](raw, MaxResourceURIs, "task ids")
-	return err
-}
 
 // TaskMetadata asks a receiver of 2025-11-25 to turn a request into a task.
 type TaskMetadata struct {
@@ -158,13 +154,9 @@ type ListTasksResult struct {
 
 // LegacyTasks holds the tasks of one page: at most MaxPageItems when decoded, and
 // none of them nil.
+//
+//bowline:most MaxPageItems tasks on a page
 type LegacyTasks []*LegacyTask
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (t *LegacyTasks) UnmarshalJSON(raw []byte) (err error) {
-	*t, err = readPointers[LegacyTask](raw, MaxPageItems, "tasks on a page")
-	return err
-}
 
 // TaskStatusParams is a notification about a task of 2025-11-25.
 type TaskStatusParams struct {

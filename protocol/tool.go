@@ -87,13 +87,9 @@ func (t *Tool) Mode() ToolMode {
 
 // Tools holds the tools of one page: at most MaxPageTools when decoded, and none
 // of them nil.
+//
+//bowline:most MaxPageTools tools on a page
 type Tools []*Tool
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (t *Tools) UnmarshalJSON(raw []byte) (err error) {
-	*t, err = readPointers[Tool](raw, MaxPageTools, "tools on a page")
-	return err
-}
 
 // ListToolsParams asks for one page of tools.
 type ListToolsParams struct {

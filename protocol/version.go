@@ -140,10 +140,6 @@ func UnsupportedVersion(requested string, supported []string) *jsonrpc.Error {
 
 // SupportedVersions lists the revisions that a server supports, at most
 // MaxVersions when decoded.
+//
+//bowline:most MaxVersions supported versions
 type SupportedVersions []string
-
-// UnmarshalJSON decodes an array. Null becomes nil.
-func (v *SupportedVersions) UnmarshalJSON(raw []byte) (err error) {
-	*v, err = readList[string](raw, MaxVersions, "supported versions")
-	return err
-}

@@ -71,6 +71,21 @@ func (t *Text) String() string {
 	return string(text)
 }
 
+// Word is String, but needs no memory if the string is one of these words, which must be
+// written without escapes.
+func (t *Text) Word(words ...string) string {
+	t.space()
+	for _, word := range words {
+		if end := t.at + len(word) + len(`""`); end <= len(t.all) && t.all[t.at] == '"' && t.all[end-1] == '"' && string(t.all[t.at+1:end-1]) == word {
+			if t.Value() == nil {
+				return ""
+			}
+			return word
+		}
+	}
+	return t.String()
+}
+
 // Bool reads the next value, which must be true or false.
 func (t *Text) Bool() bool {
 	raw := t.Value()

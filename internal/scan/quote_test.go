@@ -20,6 +20,15 @@ func checkQuote(t *testing.T, text string) {
 	for _, raw := range []string{string(want), `"` + text + `"`} {
 		read := scan.Of([]byte(raw))
 		got := read.String()
+		for _, word := range []string{text, "a", ""} { // whichever word is expected
+			if n, _ := scan.Plain([]byte(word)); n < len(word) {
+				continue
+			}
+			again := scan.Of([]byte(raw))
+			if same := again.Word(word); same != got || again.End() != read.End() {
+				t.Fatalf("%q is read as %q if %q is expected, and as %q otherwise", raw, same, word, got)
+			}
+		}
 		if !read.End() {
 			continue
 		}

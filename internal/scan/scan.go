@@ -61,6 +61,9 @@ func Unique(text []byte) Text {
 // above Deepest.
 func (t *Text) Limit(depth int) { t.depth = min(depth, Deepest) }
 
+// Size returns the length of the whole text.
+func (t *Text) Size() int { return len(t.all) }
+
 // Values returns how many values were read: objects, arrays, and the values in them.
 // Names do not count.
 func (t *Text) Values() int { return t.values }

@@ -1,6 +1,7 @@
 // Generate writes the methods that each type with unknown members, and each list, of
-// package protocol needs for encoding/json and for go-json-experiment. Package protocol
-// says in encoding_json.go why it needs them.
+// package protocol needs for encoding/json and for go-json-experiment, and the decoders
+// and encoders of its messages. Package protocol says in encoding_json.go and in codec.go
+// why it needs them.
 //
 //	go generate ./protocol
 //
@@ -25,14 +26,19 @@ import (
 
 const output = "zz_encoding_json.go"
 
+// outputs are the generated files.
+var outputs = map[string]func(dir string) ([]byte, error){output: generate, codecOutput: generateCodec}
+
 func main() {
-	text, err := generate(".")
-	if err == nil {
-		err = os.WriteFile(output, text, 0o600)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	for name, generate := range outputs {
+		text, err := generate(".")
+		if err == nil {
+			err = os.WriteFile(name, text, 0o600)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 }
 
@@ -52,7 +58,7 @@ func generate(dir string) ([]byte, error) {
 	var objects, lists []subject
 	encoders := make(map[string]bool)
 	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") || filepath.Base(path) == output {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(filepath.Base(path), "zz_") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
