@@ -13,26 +13,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// Asking says how a handler continues after it has asked its client something. In the
-// legacy revisions a question is a request on the stream of the call. In 2026-07-28
-// the call ends with the question, and the client calls again with the answer, in a
-// new round. Waits and Reruns each mean the same in all revisions (ADR-0031).
-type Asking uint8
-
-const (
-	// Waits is for a handler that runs once. It waits on this node for each answer,
-	// for at most 10 minutes. It holds its locks and transactions for that long, too.
-	// If no answer comes, the question fails, and the handler must clean up.
-	Waits Asking = iota + 1
-
-	// Reruns is for a handler that runs again from its start in each round, on any
-	// node. Until its last question is answered, it must have no effects, and must
-	// ask the same questions in the same order. A question that has an answer returns
-	// it immediately. At the first question without an answer, the context ends and
-	// the result of the handler is dropped.
-	Reruns
-)
-
 // Asks is the option for a feature that asks its client something. It says how the
 // handler continues after a question, and which capabilities the client must have.
 // The server checks the capabilities before the handler runs. Without Asks, questions
@@ -55,13 +35,6 @@ func Form[T any]() FeatureOption {
 type formOption struct{}
 
 func (formOption) apply(*settings) {}
-
-type askingOption struct {
-	how   Asking
-	needs protocol.ClientCapabilities
-}
-
-func (o *askingOption) apply(s *settings) { s.asking = o }
 
 // InputRequired is an error that a handler returns to ask questions itself, as an
 // alternative to Confirm, Elicit and the others. When the client has answered, the

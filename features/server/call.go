@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
+	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
@@ -37,7 +38,7 @@ type call struct {
 
 	asked *asked     // nil until the client or the handler asks something
 	token jsonrpc.ID // the progress token of the client
-	task  *taskJob   // set for the call that a task's handler sees; nil for the request itself
+	task  *inTask    // set for the call that a task's handler sees; nil for the request itself
 
 	lacksMeta bool // decodeParams has left _meta out
 	entered   bool // middleware and features have seen it
@@ -48,6 +49,12 @@ type call struct {
 	over    bool      // the call has been answered
 	reports *progress // the progress reports; nil before the first
 	logs    *logBudget
+}
+
+// inTask is what a handler that may be a task shares with it.
+type inTask struct {
+	of    *tasks.Task
+	first *call // the request that began it
 }
 
 // asked contains the fields of a call that asks.

@@ -106,9 +106,9 @@ func (cs *capabilities) introduction(version string) *introduction {
 }
 
 // encodeIntroduced encodes the result of initialize, unless it is an introduction.
-func encodeIntroduced(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
+func (cs *capabilities) encodeIntroduced(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
 	return func(c *call, dst []byte, result any) ([]byte, error) {
-		last := c.peer.server.capabilities.introduced.Load()
+		last := cs.introduced.Load()
 		if last != nil && result == any(&last.result) && last.encoded != nil {
 			return append(dst, last.encoded...), nil
 		}

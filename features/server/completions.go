@@ -21,8 +21,6 @@ type Completion struct {
 	Values   func(ctx context.Context, typed string, known map[string]string) ([]string, error)
 }
 
-type completer = func(ctx context.Context, typed string, known map[string]string) ([]string, error)
-
 func (c Completion) apply(s *settings) { s.completion[c.Argument] = c.Values }
 
 // completeEnums adds completions for arguments with an enum, unless the program has its
@@ -116,15 +114,15 @@ func (cs *completions) find(ctx context.Context, ref *protocol.CompleteReference
 	}
 	switch ref.Type {
 	case protocol.ReferencePrompt:
-		if p, ok := s.prompts.Get(ref.Name); ok && s.Visible(ctx, p.feature()) {
+		if p, ok := s.prompts.Get(ref.Name); ok && s.sees(ctx, p.feature()) {
 			return &p.settings, nil
 		}
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(ref.Name, refusal.LongestName))
 	case protocol.ReferenceResource:
-		if t, ok := s.resources.templates.Get(ref.URI); ok && s.Visible(ctx, t.feature()) {
+		if t, ok := s.resources.templates.Get(ref.URI); ok && s.sees(ctx, t.feature()) {
 			return &t.settings, nil
 		}
-		if r, ok := s.resources.Get(ref.URI); ok && s.Visible(ctx, r.feature()) {
+		if r, ok := s.resources.Get(ref.URI); ok && s.sees(ctx, r.feature()) {
 			return new(settings), nil // it has no arguments
 		}
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown resource %q", refusal.Shorten(ref.URI, refusal.LongestName))

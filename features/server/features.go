@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
 
-	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -39,73 +39,38 @@ func newSettings(options []FeatureOption) settings {
 	return s
 }
 
-// A page is one page of a list, with what all results of lists have.
-type page[D any] struct {
-	entries []D
-	next    *string
-	protocol.CacheableResult
+// Asking says how a handler continues after it has asked its client something. In the
+// legacy revisions a question is a request on the stream of the call. In 2026-07-28
+// the call ends with the question, and the client calls again with the answer, in a
+// new round. Waits and Reruns each mean the same in all revisions (ADR-0031).
+type Asking uint8
+
+const (
+	// Waits is for a handler that runs once. It waits on this node for each answer,
+	// for at most 10 minutes. It holds its locks and transactions for that long, too.
+	// If no answer comes, the question fails, and the handler must clean up.
+	Waits Asking = iota + 1
+
+	// Reruns is for a handler that runs again from its start in each round, on any
+	// node. Until its last question is answered, it must have no effects, and must
+	// ask the same questions in the same order. A question that has an answer returns
+	// it immediately. At the first question without an answer, the context ends and
+	// the result of the handler is dropped.
+	Reruns
+)
+
+type askingOption struct {
+	how   Asking
+	needs protocol.ClientCapabilities
 }
 
-// listPage returns one page of the features that the client of a call may see.
-func listPage[T described, D any](ctx context.Context, c *call, all *catalog.Catalog[T], cursor *string, definition func(T) D) (page[D], error) {
-	s := c.peer.server
-	features, next, err := all.Page(cursor, s.options.PageSize, func(feature T) bool { return s.Visible(ctx, feature.feature()) })
-	if err != nil {
-		return page[D]{}, err
+func (o *askingOption) apply(s *settings) { s.asking = o }
+
+type completer = func(ctx context.Context, typed string, known map[string]string) ([]string, error)
+
+// prefix adds the name of the feature to a panic in an Add function.
+func prefix(kind, name string) {
+	if problem := recover(); problem != nil {
+		panic(fmt.Sprintf("server: %s %q: %v", kind, name, problem))
 	}
-	entries := make([]D, len(features))
-	for i, feature := range features {
-		entries[i] = definition(feature)
-	}
-	return page[D]{entries, next, s.cacheable(c)}, nil
 }
-
-// A Page is one page of what a method of the program lists; see ListPage.
-type Page[T any] struct {
-	Entries []T
-	Next    *string // the cursor of the next page; nil: this is the last one
-	protocol.CacheableResult
-}
-
-// ListPage returns a page of what a method lists that was added with AddMethod, as the server makes the pages
-// of its own lists: in the order of the names, at most Options.PageSize entries, without those
-// that Options.Visible hides, and with how long a client may cache them. Ctx is that of the
-// handler. It fails if the cursor is not nil, and not one of this server's.
-func ListPage[T any](ctx context.Context, s *Server, cursor *string, all map[string]T, feature func(T) Feature) (Page[T], error) {
-	entries, next, err := catalog.Of(all).Page(cursor, s.options.PageSize, func(one T) bool { return s.Visible(ctx, feature(one)) })
-	if err != nil {
-		return Page[T]{}, err
-	}
-	return Page[T]{entries, next, s.Cacheable(ctx)}, nil
-}
-
-// Cacheable says how long the client of the request in ctx may cache what is the same as a list, such as
-// an entry of it; see Options.ListTTL.
-func (s *Server) Cacheable(ctx context.Context) protocol.CacheableResult {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return s.cacheable(c)
-	}
-	return protocol.CacheableResult{}
-}
-
-// cacheable says how long the client of a call may cache a list.
-func (s *Server) cacheable(c *call) (r protocol.CacheableResult) {
-	if !c.modern || s.options.ListTTL <= 0 {
-		return r
-	}
-	ttl := s.options.ListTTL.Milliseconds()
-	r.TTLMs = &ttl
-	r.CacheScope = protocol.CachePublic
-	if s.options.Visible != nil {
-		r.CacheScope = protocol.CachePrivate
-	}
-	return r
-}
-
-// Visible reports whether the client of the request in ctx may see a feature, by Options.Visible.
-func (s *Server) Visible(ctx context.Context, f Feature) bool {
-	return s.options.Visible == nil || s.options.Visible(ctx, f)
-}
-
-// A described feature can describe itself.
-type described interface{ feature() Feature }

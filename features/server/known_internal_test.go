@@ -50,9 +50,9 @@ func TestKnownMetaChangesNothing(t *testing.T) {
 func decoded(t *rapid.T, method, params, known string) string {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[method]
-	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)}, row)
+	c := (&peer{server: &s.host}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)}, row)
 	if known != "" {
-		first := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + known + `}`)}, row)
+		first := (&peer{server: &s.host}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + known + `}`)}, row)
 		if err := first.identify(); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func shown(t *rapid.T, c *call, params string) string {
 // Guarantees: G-0049.1
 func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
-	from := &peer{server: s}
+	from := &peer{server: &s.host}
 	from.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(false)})
 	rapid.Check(t, func(t *rapid.T) {
 		members := strings.TrimPrefix(rapid.SampledFrom(traces).Draw(t, "trace"), ",")
@@ -120,7 +120,7 @@ func TestKnownMetaIsMadeWhenItIsAskedFor(t *testing.T) {
 	for name, all := range map[string][]Middleware{"alone": nil, "with middleware": {through}} {
 		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Middleware: all})
 		row := (*s.methods.Load())[protocol.MethodCallTool]
-		from := &peer{server: s}
+		from := &peer{server: &s.host}
 		var c *call
 		for range 2 {
 			c = from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + knownMeta + `,"name":"a"}`)}, row)
@@ -178,7 +178,7 @@ func withTraceMembers(members string) string {
 func TestTracedMetaIsKnown(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[protocol.MethodCallTool]
-	from := &peer{server: s}
+	from := &peer{server: &s.host}
 	var first *knownClient
 	for _, trace := range []string{`,"traceparent":"a"`, `,"traceparent":"b","tracestate":"c=1"`, "", `,"traceparent":"d"`} {
 		c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + withTraceMembers(trace) + `,"name":"a"}`)}, row)
@@ -190,7 +190,7 @@ func TestTracedMetaIsKnown(t *testing.T) {
 		} else if c.rest == nil || from.known.Load() != first {
 			t.Errorf("the _meta with %q is decoded again, want it to be known", trace)
 		}
-		if other := (&peer{server: s}).newCall(t.Context(), c.in, row); other.identify() != nil || other.known != first {
+		if other := (&peer{server: &s.host}).newCall(t.Context(), c.in, row); other.identify() != nil || other.known != first {
 			t.Errorf("the _meta with %q is decoded again for another peer, want it to be known", trace)
 		}
 	}
@@ -200,7 +200,7 @@ func TestTracedMetaIsKnown(t *testing.T) {
 func TestKnownMetaIsNotShared(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[protocol.MethodCallTool]
-	from := &peer{server: s}
+	from := &peer{server: &s.host}
 	for n := range 3 {
 		c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + knownMeta + `,"name":"a"}`)}, row)
 		if err := c.identify(); err != nil {
@@ -236,7 +236,7 @@ func TestModernCapabilitiesAreComputedOnce(t *testing.T) {
 func TestInitializeResultIsEncodedOnce(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Instructions: "ask"})
 	encode := (*s.methods.Load())[protocol.MethodInitialize].encode
-	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodInitialize}, nil)
+	c := (&peer{server: &s.host}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodInitialize}, nil)
 	says := func(result *protocol.InitializeResult) string {
 		t.Helper()
 		got, err := encode(c, []byte("before"), result)
@@ -273,7 +273,7 @@ func TestInitializeResultIsEncodedOnce(t *testing.T) {
 // A modern request for a handler without questions allocates nothing for questions.
 func TestHandlerWithoutQuestionsAllocatesNothingForThem(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
-	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodReadResource}, nil)
+	c := (&peer{server: &s.host}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodReadResource}, nil)
 	c.modern, c.asked = true, new(asked)
 	once := invocation[bool]{
 		of: new(settings), given: new(protocol.InputParams), run: func(context.Context) (bool, error) { return true, nil },

@@ -16,7 +16,7 @@ import (
 func TestEndedTasksAreNotWatched(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := New(protocol.Implementation{}, Options{Tasks: &TaskOptions{Legacy: true, TTL: time.Hour}})
-		p := &peer{server: s}
+		p := &peer{server: &s.host}
 		p.changes.Use(p.sendChanges)
 		s.subscriptions.Add(&p.changes)
 		for name, end := range map[string]func(id string){
@@ -26,12 +26,12 @@ func TestEndedTasksAreNotWatched(t *testing.T) {
 			"unknown":   func(id string) { _ = s.tasks.options.Store.Delete(context.Background(), id) },
 		} {
 			keepTask(t, s, name, protocol.TaskWorking)
-			p.watch(name)
-			if _, err := p.statusOf(context.Background(), name); err != nil || s.subscriptions.Watched() != 1 || !p.changes.Wants(changes.Task(name)) {
+			s.tasks.watch(p, name)
+			if _, err := s.tasks.statusOf(context.Background(), p, name); err != nil || s.subscriptions.Watched() != 1 || !p.changes.Wants(changes.Task(name)) {
 				t.Errorf("%s, while it runs: %d tasks are watched, want 1", name, s.subscriptions.Watched())
 			}
 			end(name)
-			_, _ = p.statusOf(context.Background(), name)
+			_, _ = s.tasks.statusOf(context.Background(), p, name)
 			if s.subscriptions.Watched() != 0 || p.changes.Wants(changes.Task(name)) {
 				t.Errorf("%s: %d tasks are watched, and the session wants it: %t, want neither", name, s.subscriptions.Watched(), p.changes.Wants(changes.Task(name)))
 			}

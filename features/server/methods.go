@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
-	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -83,40 +81,6 @@ type method struct {
 	decode  func(raw json.RawMessage, params any) error
 	run     func(ctx context.Context, r *Request) (result any, err error)
 	encode  func(c *call, dst []byte, result any) ([]byte, error) // appends the encoded result to dst
-}
-
-// table returns the methods of the protocol that a server serves. To add a method, add a
-// row.
-func (s *Server) table() map[string]*method {
-	rows := []*method{
-		row(protocol.MethodInitialize, s.sessions.initialize),
-		row(protocol.MethodDiscover, s.capabilities.discover),
-		row(protocol.MethodListTools, s.tools.list),
-		row(protocol.MethodCallTool, s.tools.call),
-		row(protocol.MethodListResources, s.resources.list),
-		row(protocol.MethodListResourceTemplates, s.resources.listTemplates),
-		row(protocol.MethodReadResource, s.resources.read),
-		row(protocol.MethodSubscribe, s.subscriptions.subscribe),
-		row(protocol.MethodUnsubscribe, s.subscriptions.unsubscribe),
-		row(protocol.MethodListPrompts, s.prompts.list),
-		row(protocol.MethodGetPrompt, s.prompts.serve),
-		row(protocol.MethodComplete, s.completions.complete).when(s.completions.offered),
-		row(protocol.MethodSetLogLevel, setLogLevel),
-		row(protocol.MethodListen, s.subscriptions.listen),
-		anyRow(protocol.MethodGetTaskResult, aboutTask(&s.tasks, (*tasks.Tasks).Result)).when(s.tasks.offered),
-		anyRow(protocol.MethodListTasks, aboutTask(&s.tasks, (*tasks.Tasks).List)),
-		anyRow(protocol.MethodGetTask, aboutTask(&s.tasks, (*tasks.Tasks).Get)).when(s.tasks.offered),
-		anyRow(protocol.MethodUpdateTask, aboutTask(&s.tasks, (*tasks.Tasks).Update)).when(s.tasks.offered),
-		anyRow(protocol.MethodCancelTask, aboutTask(&s.tasks, (*tasks.Tasks).Cancel)).when(s.tasks.offered),
-	}
-	methods := make(map[string]*method, len(rows))
-	for _, m := range rows {
-		methods[m.Name] = m
-	}
-	initialize, called := methods[protocol.MethodInitialize], methods[protocol.MethodCallTool]
-	initialize.encode, called.encode = encodeIntroduced(initialize.encode), encodeCalled(called.encode)
-	called.mayLackMeta = true
-	return methods
 }
 
 // row returns a row for a method of the protocol.
@@ -228,55 +192,6 @@ func complete(result json.RawMessage) json.RawMessage {
 	return append(json.RawMessage(member+","), result[1:]...) // a copy
 }
 
-// AddMethod adds a method that the server does not have itself. A method that is not part of MCP is in
-// every revision. A method of an extension, such as skills/list, is in the revisions of the extension, and
-// is offered once AddExtension has added that.
-//
-// In may be a struct or map, a pointer to one, json.RawMessage for undecoded params, or struct{}
-// for none. Out must encode to a JSON object. For clients of 2026-07-28,
-// "resultType": "complete" is added unless the object has a resultType. AddMethod
-// replaces a method with the same name that was added before. It panics for a method that the server has
-// itself, whether it offers that or not.
-func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) (Out, error)) {
-	info, known := protocol.MethodInfo(name)
-	if known && info.Extension == "" || info.Notification || name == "" || f == nil {
-		panic(fmt.Sprintf("server: method %q: a method of one's own needs a name of its own, and a function", name))
-	}
-	m := row(name, func(ctx context.Context, _ *call, params *In) (*Out, error) {
-		out, err := f(ctx, *params)
-		if err != nil {
-			return nil, err
-		}
-		return &out, nil
-	})
-	m.added = true
-	if extension := info.Extension; extension != "" {
-		m.offered = func(c *call) bool { return c.offered.Has("extensions." + extension) }
-	}
-	s.adding.Lock()
-	defer s.adding.Unlock()
-	methods := maps.Clone(*s.methods.Load())
-	if before := methods[name]; before != nil && !before.added {
-		panic(fmt.Sprintf("server: method %q: the server has it itself", name))
-	}
-	methods[name] = m
-	s.methods.Store(&methods)
-}
-
-// AddExtension tells clients of 2026-07-28 from now on that the server has an extension, and offers
-// the methods of that extension that were added with AddMethod. The settings are a JSON object. Those in
-// Options.Capabilities take precedence. A call for an extension that was added before replaces its settings.
-func (s *Server) AddExtension(name string, settings json.RawMessage) {
-	s.adding.Lock()
-	defer s.adding.Unlock()
-	extensions := make(map[string]json.RawMessage)
-	if before := s.extensions.Load(); before != nil {
-		maps.Copy(extensions, *before)
-	}
-	extensions[name] = slices.Clone(settings)
-	s.extensions.Store(&extensions)
-}
-
 // A connHandler serves the messages of one link.
 type connHandler struct{ *peer }
 
@@ -352,7 +267,7 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 
 // handlerFor returns the handler of a message. Middleware does not see what the client has not
 // sent itself.
-func (s *Server) handlerFor(in *conn.Incoming) Handler {
+func (s *host) handlerFor(in *conn.Incoming) Handler {
 	if in.Implied {
 		return s.innermost
 	}
@@ -360,7 +275,7 @@ func (s *Server) handlerFor(in *conn.Incoming) Handler {
 }
 
 // wrap wraps the innermost handler in the middleware.
-func (s *Server) wrap(all []Middleware) Handler {
+func (s *host) wrap(all []Middleware) Handler {
 	var h Handler = s.innermost
 	if len(all) > 0 {
 		h = s.recovering
@@ -372,7 +287,7 @@ func (s *Server) wrap(all []Middleware) Handler {
 }
 
 // recovering is innermost for middleware, which gets a panic of a feature as an error.
-func (s *Server) recovering(ctx context.Context, r *Request) (result any, err error) {
+func (s *host) recovering(ctx context.Context, r *Request) (result any, err error) {
 	if r.Outgoing {
 		return s.innermost(ctx, r)
 	}
@@ -387,7 +302,7 @@ func (s *Server) recovering(ctx context.Context, r *Request) (result any, err er
 }
 
 // innermost is the end of the middleware chain, in both directions.
-func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
+func (s *host) innermost(ctx context.Context, r *Request) (any, error) {
 	switch {
 	case r.Outgoing && r.Notification:
 		return nil, r.notify(ctx)
@@ -407,7 +322,7 @@ func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
 
 // notified handles a notification from a client. No request waits for "initialized": the
 // server also serves a client that calls before it.
-func (s *Server) notified(ctx context.Context, r *Request) {
+func (s *host) notified(ctx context.Context, r *Request) {
 	switch r.Method {
 	case protocol.NotificationInitialized:
 		r.call.peer.restore(ctx, r.call.client())

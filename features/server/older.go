@@ -191,11 +191,21 @@ func objectOf(members []member) json.RawMessage {
 	return append(object, '}')
 }
 
-// quoted encodes text that was read from JSON, and so is valid UTF-8.
-func quoted[T string | []string](text T) json.RawMessage {
-	raw, err := protocol.Marshal(text)
-	if err != nil {
-		panic(err)
+// downgraded replaces blocks that a revision does not have by text about them.
+func downgraded(version string, content protocol.Contents) protocol.Contents {
+	all := make(protocol.Contents, len(content))
+	for i, block := range content {
+		all[i] = block
+		switch block := block.(type) {
+		case *protocol.ResourceLink:
+			if !protocol.Has(version, protocol.ResourceLinks) {
+				all[i] = protocol.Text(block.Name + ": " + block.URI)
+			}
+		case *protocol.AudioContent:
+			if !protocol.Has(version, protocol.AudioBlocks) {
+				all[i] = protocol.Text(fmt.Sprintf("(%s, %d bytes)", block.MIMEType, len(block.Data)))
+			}
+		}
 	}
-	return raw
+	return all
 }

@@ -181,7 +181,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 		return nil, err
 	}
 	p, ok := ps.Get(params.Name)
-	if !ok || !ps.server.Visible(ctx, p.feature()) {
+	if !ok || !ps.server.sees(ctx, p.feature()) {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(params.Name, refusal.LongestName))
 	}
 	c.in.SetTarget(params.Name)

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/internal/sampling"
-	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -133,13 +131,13 @@ func declaring(name string) (c protocol.ClientCapabilities) {
 
 // askClient asks a legacy client several questions concurrently, and waits for all answers.
 // The first failure cancels the others.
-func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputRequests) (protocol.InputResponses, error) {
+func (c *call) askClient(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	count := int32(len(open))
 	defer c.peer.questions.Add(-count)
 	if c.peer.questions.Add(count) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
 	}
-	ctx, cancel := rs.Bound(ctx)
+	ctx, cancel := c.peer.server.asks.Bound(ctx)
 	defer cancel(nil)
 	answers := make(protocol.InputResponses, len(open))
 	var first error
@@ -149,7 +147,7 @@ func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputReq
 		waiting.Go(func() {
 			var answer protocol.InputResponse
 			err := c.peer.guarded(q.Method(), func() (err error) {
-				answer, err = rs.askOne(ctx, c, key, q)
+				answer, err = c.askOne(ctx, key, q)
 				return err
 			})
 			mu.Lock()
@@ -169,7 +167,7 @@ func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputReq
 const mostQuestions = 32
 
 // askOne asks a legacy client one question, through the middleware.
-func (rs *rounds) askOne(ctx context.Context, c *call, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
+func (c *call) askOne(ctx context.Context, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
 	if page, ok := q.(*protocol.ElicitParams); ok && page.Mode == protocol.ElicitURL && page.ElicitationID == "" {
 		copied := *page
 		copied.ElicitationID = rand.Text()
@@ -187,35 +185,6 @@ func (rs *rounds) askOne(ctx context.Context, c *call, key string, q protocol.In
 		return nil, &AnswerError{Key: key, Err: fmt.Errorf("it is a %T", result)}
 	}
 	return answer, asking.CheckAnswer(ctx, key, q, answer)
-}
-
-// ask is the innermost handler of a question.
-func (r *Request) ask(ctx context.Context) (any, error) {
-	raw, err := protocol.Marshal(r.Params)
-	if err != nil {
-		return nil, err
-	}
-	raw = tracing.Inject(ctx, raw)
-	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
-		*r.sent = id
-		return conn.Message{Params: raw}, nil
-	})})
-	if err != nil {
-		return nil, err
-	}
-	var answer protocol.InputResponse
-	switch r.Params.(type) {
-	case *protocol.ElicitParams:
-		answer = new(protocol.ElicitResult)
-	case *protocol.CreateMessageParams:
-		answer = new(protocol.CreateMessageResult)
-	default:
-		answer = new(protocol.ListRootsResult)
-	}
-	if err := protocol.Unmarshal(reply, answer); err != nil {
-		return nil, &AnswerError{Key: r.Method, Err: errors.New(refusal.Explain(err))}
-	}
-	return answer, nil
 }
 
 // unanswered returns why a question has no answer: the client's error, or the reason why

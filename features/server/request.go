@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -141,7 +143,7 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 		if c.task.of.Progress(float64(done), float64(total), message) {
 			return
 		}
-		c = c.task.call
+		c = c.task.first
 	}
 	if !c.token.IsZero() {
 		c.progress(ctx, float64(done), float64(total), message)
@@ -181,4 +183,33 @@ func (r *Request) notify(ctx context.Context) error {
 	default:
 		return r.peer.conn.Notify(ctx, r.Method, raw)
 	}
+}
+
+// ask is the innermost handler of a question.
+func (r *Request) ask(ctx context.Context) (any, error) {
+	raw, err := protocol.Marshal(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	raw = tracing.Inject(ctx, raw)
+	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
+		*r.sent = id
+		return conn.Message{Params: raw}, nil
+	})})
+	if err != nil {
+		return nil, err
+	}
+	var answer protocol.InputResponse
+	switch r.Params.(type) {
+	case *protocol.ElicitParams:
+		answer = new(protocol.ElicitResult)
+	case *protocol.CreateMessageParams:
+		answer = new(protocol.CreateMessageResult)
+	default:
+		answer = new(protocol.ListRootsResult)
+	}
+	if err := protocol.Unmarshal(reply, answer); err != nil {
+		return nil, &AnswerError{Key: r.Method, Err: errors.New(refusal.Explain(err))}
+	}
+	return answer, nil
 }

@@ -300,7 +300,7 @@ type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.Rea
 
 // find finds the resource, file or template that reads a URI.
 func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, error) {
-	if r, ok := rs.Get(uri); ok && rs.server.Visible(ctx, r.feature()) {
+	if r, ok := rs.Get(uri); ok && rs.server.sees(ctx, r.feature()) {
 		return &r.settings, r.run, nil
 	}
 	if folders := rs.folders.Load(); folders != nil {
@@ -309,13 +309,13 @@ func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, e
 			if !ok {
 				continue
 			}
-			if r := fileResource(f, name, file); rs.server.Visible(ctx, r.feature()) {
+			if r := fileResource(f, name, file); rs.server.sees(ctx, r.feature()) {
 				return &r.settings, r.run, nil
 			}
 		}
 	}
 	for _, t := range rs.templates.All() {
-		if t.pattern.Matches(uri) && rs.server.Visible(ctx, t.feature()) {
+		if t.pattern.Matches(uri) && rs.server.sees(ctx, t.feature()) {
 			return &t.settings, t.run, nil
 		}
 	}

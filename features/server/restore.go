@@ -3,9 +3,9 @@ package server
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 
@@ -162,7 +162,7 @@ func (p *peer) restore(ctx context.Context, from share.Client) {
 	if !k.restores() {
 		return
 	}
-	r := p.server.subscriptions.Restore(ctx, &p.changes, from, func(uri string) error {
+	r := p.server.hub.Restore(ctx, &p.changes, from, func(uri string) error {
 		return p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) })
 	})
 	p.unsubscribedLater(ctx, r.Late...)
@@ -179,13 +179,14 @@ func (p *peer) maySubscribeAgain(ctx context.Context, uri string) error {
 	if !p.session.Load().offered.Has("resources.subscribe") {
 		return ErrNotFound
 	}
-	return p.server.subscriptions.maySubscribe(ctx, uri)
+	return p.server.maySubscribe(ctx, uri)
 }
 
-// log returns the log for what concerns no hook.
-func (s *Server) log() *slog.Logger {
-	if log := s.options.Conn.Log; log != nil {
-		return log
+// quoted encodes text that was read from JSON, and so is valid UTF-8.
+func quoted[T string | []string](text T) json.RawMessage {
+	raw, err := protocol.Marshal(text)
+	if err != nil {
+		panic(err)
 	}
-	return slog.Default()
+	return raw
 }

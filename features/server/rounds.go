@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"fmt"
 	"time"
@@ -12,51 +11,13 @@ import (
 	"github.com/bowline-mcp/bowline/internal/share"
 )
 
-// AskingOptions limit calls that ask their client. The zero value of each field means
-// its default.
-type AskingOptions struct {
-	// Secrets returns the secrets that encrypt the states which are stored at clients
-	// between rounds. Each needs at least 32 random bytes. The first one seals new
-	// states; any of them opens a state. To replace a secret while calls go on: add the
-	// new one at the end on every node, then move it to the front on every node, and
-	// remove the old one when Expiry has passed. New calls Secrets, and panics if there
-	// is none or one is too short. Later, Secrets is called concurrently, for each state,
-	// and has to return at once. If there is no valid secret then, the call fails, and
-	// the log says why. Default: a random one for each process.
-	Secrets func() [][]byte
-
-	// Fleet says that the next round of a call may arrive at another node. It
-	// requires Secrets. Features that use Waits also require Options.Node, and that the
-	// nodes forward requests to each other (streamable.HandlerOptions.Router).
-	Fleet bool
-
-	// Spent remembers, for all nodes, which states were used. Default: the memory of
-	// this node, for the latest 65,536 states.
-	Spent Spent
-
-	Expiry          time.Duration // how long a question can be answered; default 10 minutes
-	CallExpiry      time.Duration // the time for a call, all rounds included; default 1 hour
-	MaxRounds       int           // the maximum number of rounds of a call; default 32
-	MaxWaiting      int           // how many calls may have a handler that waits, in 2026-07-28; default 1,024, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxWaitingBytes int           // the size of the requests of these calls, in bytes; default 24 MiB, a sixteenth of Options.MaxMemory, which clients share; a larger request is refused
-}
-
-// Spent remembers which states were used, so that no state is used twice.
-type Spent interface {
-	// Spend reports whether the state is used for the first time. The implementation
-	// may forget the state after the given time. If Spend returns an error, the state
-	// is rejected.
-	Spend(ctx context.Context, state [16]byte, until time.Time) (first bool, err error)
-}
-
 // rounds are a server's calls that ask.
 type rounds struct {
-	*asking.Calls
 	options AskingOptions
 	node    string
 }
 
-func (rs *rounds) init(s *Server, o AskingOptions) {
+func (rs *rounds) init(s *host, o AskingOptions) {
 	keyring := &asking.Keyring{Secrets: o.Secrets}
 	if o.Secrets == nil {
 		if o.Fleet {
@@ -89,7 +50,7 @@ func (rs *rounds) init(s *Server, o AskingOptions) {
 	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call is refused with -32050 | `Options.Audit`
 	// shared: their requests | AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
 	of := places.Places{Handlers: share.NewPlaces(o.MaxWaiting), Bytes: share.NewLasting(o.MaxWaitingBytes, places.Piece(o.MaxWaitingBytes, s.options.MaxMemory/16))}
-	rs.Calls = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
+	s.asks = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
 }
 
 // check panics if a feature asks in a way that the options do not allow.

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
@@ -22,117 +20,6 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
-
-// Options configure a Server. The zero value of each field means its default.
-type Options struct {
-	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. A
-	// panic in a tool, or in another callback of the program, is logged through
-	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic is set; see
-	// conn.Tuning.Log for how to turn that off. The server also logs what it cannot
-	// restore of a session.
-	Conn conn.Tuning
-
-	// Instructions tell a model how to use the server.
-	Instructions string
-
-	// ProtocolVersions are the revisions that the server supports. Default:
-	// protocol.Versions.
-	ProtocolVersions []string
-
-	// PageSize is the number of entries on one page of a list. Default, also below
-	// 1: 100. At most protocol.MaxPageItems.
-	PageSize int
-
-	// Middleware wraps the handling of all messages, in both directions. The first
-	// one is the outermost.
-	Middleware []Middleware
-
-	// Audit is called exactly once for each request from a client, with how it has ended, and
-	// also for those that no middleware sees: pings, malformed messages, unknown methods, and
-	// what was cancelled, denied, or refused because of overload. It sees each message of a
-	// batch, and what an HTTP handler has refused before a session exists; see
-	// transport.Auditor. Notifications and responses that are accepted have no record. The
-	// record of a call that has become a task comes when the task has begun.
-	//
-	// If the request was served, ctx is that of its handler, so RequestFrom(ctx) has its
-	// params. Otherwise ctx has the values of the HTTP request, if there was one. Audit runs
-	// before the answer is sent, and delays it, or the whole connection. So return soon, for
-	// instance with the record in a bounded queue. Audit may be called concurrently, and must
-	// not use the connection. A panic of Audit loses that record and nothing else; it
-	// is reported to Conn.Hooks.Panic and the log.
-	Audit func(ctx context.Context, r Record)
-
-	// SessionContext returns a context whose values are visible to every handler of a
-	// legacy session. The server calls it once for each session, when the client
-	// initializes it. The ctx ends with the session.
-	SessionContext func(ctx context.Context, s *Session) context.Context
-
-	// Visible reports whether the client of a request may see a feature. A hidden
-	// feature is not listed, and a call to it fails as if it did not exist. Decide by
-	// the caller's identity, never by the session. Nil: everybody sees everything.
-	Visible func(ctx context.Context, f Feature) bool
-
-	// OnSubscribe decides whether a client may subscribe to changes of a resource:
-	// nil means yes. Setting OnSubscribe advertises subscriptions. If they are
-	// advertised by Capabilities.Resources alone, a client may subscribe to the
-	// resources that it may read. It is called again for a subscription of a session that is
-	// continued here (Session.Restored). The Origin in ctx is then that of the request that
-	// continues the session, and the method is "notifications/initialized". It is not called
-	// if there is no room: what all sessions are subscribed to may take 1/48 of MaxMemory, which
-	// clients share; the response is then jsonrpc.CodeOverloaded.
-	OnSubscribe func(ctx context.Context, uri string) error
-
-	// OnUnsubscribe is called when a subscription ends, also when the client has
-	// disconnected. Unless a legacy client has asked for the end, the context ends
-	// after Conn.DrainGrace, or shortly before the deadline of Server.Close.
-	OnUnsubscribe func(ctx context.Context, uri string)
-
-	// OnRootsChanged is called when the roots of a legacy client have changed.
-	OnRootsChanged func(ctx context.Context, s *Session)
-
-	// ListTTL is how long modern clients may cache the lists of features. If Visible
-	// is set, a client may not share a cached list with others. 0: clients do not
-	// cache lists.
-	ListTTL time.Duration
-
-	// Node is the name of this node, if several nodes serve one endpoint: the same as
-	// Router.Node of the streamable.Handler, with the same restrictions. The states of calls
-	// that Wait and the ids of tasks then begin with it, so that their node can be found.
-	// Clients can read it. "": this node is the only one, or nobody forwards such requests.
-	Node string
-
-	// Changes carries changes of lists, resources and tasks between the nodes that serve one
-	// endpoint, so that a client learns of them whichever node it listens to. After a
-	// Change with Missed, each client is told that everything it listens to may have
-	// changed, within 5 s. Default: a client learns only of the changes on its own node.
-	Changes Changes
-
-	// Tasks permits tool calls to become tasks. Nil: there are no tasks.
-	Tasks *TaskOptions
-
-	// MaxMemory is what the server and a streamable.Handler may keep for all clients together, in
-	// bytes: bodies, unread messages, events, tasks and requests that wait. Default: 384 MiB. Options that
-	// limit one of these have a fixed part of it as their default; see docs/limits.md. It does not count
-	// what handlers use, and 4 KiB for each session.
-	MaxMemory int
-
-	// LogRate is the maximum number of log messages that one client gets each second,
-	// and also in one burst; see Logger. The server drops more, and reports with the
-	// next message how many it dropped. The limit applies to each session, and in
-	// 2026-07-28 to each request. 0: 100. Negative: no limit.
-	LogRate int
-
-	// Asking limits the calls of features that ask their client.
-	Asking AskingOptions
-
-	// Fallback serves unknown methods and notifications. Its params are a
-	// json.RawMessage. Nil: the server answers unknown requests with -32601.
-	Fallback Handler
-
-	// Capabilities are advertised in addition to those that follow from the features,
-	// for instance extensions, experimental capabilities, and tools that are added later.
-	Capabilities protocol.ServerCapabilities
-}
 
 // A Server offers features to any number of clients, of every revision, over any
 // number of links. It is safe for concurrent use. Features may be added, replaced and
@@ -147,19 +34,11 @@ type Options struct {
 // that adds its first tool later sets Options.Capabilities.Tools, with ListChanged, from
 // the beginning.
 type Server struct {
-	info    protocol.Implementation
-	rawInfo json.RawMessage             // info in encoded form
-	rawMeta json.RawMessage             // the _meta of most modern results; it contains info
-	known   atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
-	options Options
-	handle  Handler // the middleware, and then innermost
-	nowhere transport.Origin
-	rounds  rounds
-	tasks   taskMethods
-	turns   *turn.Scheduler[sender] // of the work for requests that do not come with another one
+	host
+	rounds rounds
+	tasks  taskMethods
 
 	adding     sync.Mutex                                 // held while methods or extensions changes
-	methods    atomic.Pointer[map[string]*method]         // copied when it changes
 	extensions atomic.Pointer[map[string]json.RawMessage] // settings by name; copied when it changes
 
 	capabilities  capabilities
@@ -197,33 +76,26 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err != nil { // strings and lists of strings can always be encoded
 		panic(fmt.Sprintf("server: %v", err))
 	}
-	s := &Server{info: info, rawInfo: raw, rawMeta: []byte(`{"` + protocol.MetaServerInfo + `":` + string(raw) + "}"), options: o}
+	s := new(Server)
+	s.info, s.rawInfo, s.rawMeta, s.options = info, raw, []byte(`{"`+protocol.MetaServerInfo+`":`+string(raw)+"}"), o
 	if err := nodename.Check(o.Node); err != nil {
 		panic(fmt.Sprintf("server: Node: %v", err))
 	}
 	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
-	s.rounds.init(s, o.Asking)
+	s.rounds.init(&s.host, o.Asking)
 	s.tasks.init(s, o.Tasks)
 	s.tools.server, s.resources.server, s.prompts.server, s.completions.server = s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
-	s.subscriptions.Hub = changes.NewHub(newSubscriptionRoom(s.options.MaxMemory / 48))
+	s.hub = changes.NewHub(newSubscriptionRoom(s.options.MaxMemory / 48))
+	s.subscriptions.Hub = s.hub
 	s.sessions.live = make(map[*peer]struct{})
-	s.sessions.ctx, s.sessions.cancel = context.WithCancel(context.Background())
+	s.ctx, s.sessions.cancel = context.WithCancel(context.Background())
+	s.host.capabilities, s.maySubscribe, s.taskStatus = &s.capabilities, s.subscriptions.maySubscribe, s.tasks.statusOf
 	methods := s.table()
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
 	s.joinNodes()
 	return s
-}
-
-// guarded runs code of the program that belongs to no peer, and reports its panic.
-func (s *Server) guarded(where string, f func()) {
-	defer func() {
-		if value := recover(); value != nil {
-			s.options.Conn.ReportPanic(where, &conn.PanicError{Value: value, Stack: debug.Stack()})
-		}
-	}()
-	f()
 }
 
 // Run serves the one peer behind a transport, and is all that the main function of a
@@ -285,7 +157,7 @@ func (s *Server) MaxMemory() int { return s.options.MaxMemory }
 // a streamable.Handler, calls it with each link. The server then owns the link.
 func (s *Server) Accept(link transport.Link) {
 	p := s.newPeer(link)
-	leave := func(error) { p.server.sessions.leaveAtOnce(p) }
+	leave := func(error) { s.sessions.leaveAtOnce(p) }
 	if err := s.sessions.enter(p); err != nil {
 		leave = func(error) {}
 		p.conn.Stop() // it closes the link and serves nothing
@@ -325,14 +197,14 @@ func (s *Server) Close(ctx context.Context) error {
 		defer cancel()
 	}
 	closed := s.sessions.close(ctx)
-	s.rounds.Stop(ErrClosed)
+	s.asks.Stop(ErrClosed)
 	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
 	stuck := s.sessions.wait(ctx, grace)
 	if s.tasks.Tasks != nil {
 		s.tasks.Stop(ErrClosed)
 	}
-	stuck = append(stuck, s.rounds.Wait(ctx, grace)...)
+	stuck = append(stuck, s.asks.Wait(ctx, grace)...)
 	if s.tasks.Tasks != nil {
 		stuck = append(stuck, s.tasks.Wait(ctx, grace)...)
 	}
@@ -341,16 +213,6 @@ func (s *Server) Close(ctx context.Context) error {
 		return errors.Join(err, &conn.StuckError{Tasks: stuck})
 	}
 	return err
-}
-
-// These are the defaults of conn.Tuning.
-const (
-	defaultStopGrace  = 100 * time.Millisecond
-	defaultDrainGrace = 5 * time.Second
-)
-
-func (s *Server) drainGrace() time.Duration {
-	return cmp.Or(max(s.options.Conn.DrainGrace, 0), defaultDrainGrace)
 }
 
 // Samples yields the measurements of the server, for telemetry sinks: one sample for

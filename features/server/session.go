@@ -19,7 +19,7 @@ import (
 // A peer is the other side of one link: a legacy client, or any number of modern
 // clients.
 type peer struct {
-	server    *Server
+	server    *host
 	conn      *conn.Conn
 	dialect   dialect.Dialect
 	session   atomic.Pointer[Session]     // nil before initialize
@@ -30,7 +30,7 @@ type peer struct {
 	known     atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 }
 
-func (s *Server) newPeer(link transport.Link) *peer {
+func (s *host) newPeer(link transport.Link) *peer {
 	p := &peer{server: s, keeping: newKeeping(link)}
 	p.dialect.Batching = slices.ContainsFunc(s.options.ProtocolVersions, func(version string) bool { return protocol.Has(version, protocol.Batches) })
 	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&
@@ -76,7 +76,7 @@ const (
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
 	uris := p.changes.End()
-	p.server.subscriptions.GiveAll(&p.changes)
+	p.server.hub.GiveAll(&p.changes)
 	p.leaving.Store(onUnsubscribe)
 	defer p.leaving.Store(0)
 	p.changes.AwaitHolds()
@@ -90,7 +90,7 @@ func (p *peer) end() {
 	if len(uris) == 0 {
 		return
 	}
-	ctx, cancel := p.server.sessions.afterwards(cmp.Or(session.ctx, context.Background()))
+	ctx, cancel := p.server.afterwards(cmp.Or(session.ctx, context.Background()))
 	defer cancel()
 	p.unsubscribed(ctx, uris...)
 }
@@ -146,4 +146,13 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 		return fmt.Errorf("server: %s: %w", info.Name, ErrUnsupported)
 	}
 	return s.peer.tell(ctx, info.Name, &protocol.ElicitationCompleteParams{ElicitationID: id})
+}
+
+// logBudget returns the budget of the session's client.
+func (s *Session) logBudget() *logBudget {
+	if budget := s.logs.Load(); budget != nil {
+		return budget
+	}
+	s.logs.CompareAndSwap(nil, new(logBudget))
+	return s.logs.Load()
 }

@@ -25,8 +25,7 @@ import (
 // everything of theirs has ended.
 type sessions struct {
 	server *Server
-	ctx    context.Context // the context of OnUnsubscribe and of other callbacks at the end of sessions
-	cancel context.CancelFunc
+	cancel context.CancelFunc // ends host.ctx
 
 	mu     sync.Mutex
 	closed bool // no more peers are accepted
@@ -67,18 +66,6 @@ func (ss *sessions) leave(p *peer) {
 	ss.over.Add(left)
 	delete(ss.live, p)
 	ss.gone.Done()
-}
-
-// afterwards returns a context for what the program is told when a client has left or a
-// subscription has ended. It has the values of ctx. It ends after DrainGrace, or earlier if
-// Close no longer waits.
-func (ss *sessions) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ss.server.drainGrace())
-	stop := context.AfterFunc(ss.ctx, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
 }
 
 // all returns the peers that are served now, in no order.

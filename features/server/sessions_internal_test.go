@@ -181,7 +181,7 @@ func TestACallHoldsNoFrame(t *testing.T) {
 			}
 			return "", nil
 		})
-		p := &peer{server: s}
+		p := &peer{server: &s.host}
 		if params == traced {
 			p.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.modern()})
 		}

@@ -92,38 +92,6 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 	return &protocol.EmptyResult{}, nil
 }
 
-// unsubscribed tells the program that subscriptions of the peer have ended.
-func (p *peer) unsubscribed(ctx context.Context, uris ...string) {
-	hook := p.server.options.OnUnsubscribe
-	if hook == nil {
-		return
-	}
-	for _, uri := range uris {
-		_ = p.guarded("OnUnsubscribe", func() error { hook(ctx, uri); return nil }) // a panic is reported
-	}
-}
-
-// unsubscribedLater does what unsubscribed does when the request of ctx is over, so that
-// it may take longer than a handler whose context has ended. The end of the peer waits for it.
-func (p *peer) unsubscribedLater(ctx context.Context, uris ...string) {
-	if p.server.options.OnUnsubscribe == nil || len(uris) == 0 {
-		return
-	}
-	tell := func() {
-		ctx, cancel := p.server.sessions.afterwards(ctx)
-		defer cancel()
-		p.unsubscribed(ctx, uris...)
-	}
-	if !p.changes.Hold() {
-		tell() // the handler has not returned in time, and nothing waits for the peer
-		return
-	}
-	go func() {
-		defer p.changes.Release()
-		tell()
-	}()
-}
-
 // listen notifies a modern client of what it asked for, until either side ends the
 // subscription. When the server closes, it ends the subscription properly, with a result
 // (2026-07-28 basic/patterns/subscriptions).
@@ -236,49 +204,4 @@ func (ss *subscriptions) send(ctx context.Context, c *call, all []changes.Change
 		}
 	}
 	return unsent, wait
-}
-
-// storeInterval is the delay before a task is loaded again after its store has failed.
-const storeInterval = time.Second
-
-// sendChanges notifies a legacy client. If there is no stream to the client, the change
-// is lost, and the client sees it when it lists again.
-func (p *peer) sendChanges(all []changes.Change) (unsent []changes.Change, wait time.Duration) {
-	wait = changes.Interval
-	for _, one := range all {
-		method, params := one.Method(), one.Params(nil)
-		if task := one.TaskID(); task != "" {
-			status, err := p.statusOf(context.Background(), task)
-			switch {
-			case errors.Is(err, ErrNotFound):
-				continue
-			case err != nil:
-				unsent, wait = append(unsent, one), storeInterval
-				continue
-			}
-			method, params = protocol.NotificationTaskStatus, status
-		}
-		err := p.guarded(method, func() error { return p.tell(context.Background(), method, params) })
-		if errors.Is(err, transport.ErrBusy) {
-			unsent = append(unsent, one) // the Conn gives up a link that stays busy
-		}
-	}
-	return unsent, wait
-}
-
-// wantOffered notifies a legacy client of the lists whose changes it was offered.
-func (p *peer) wantOffered(o *protocol.ServerCapabilities) {
-	wantLists(&p.changes, o.Has("tools.listChanged"), o.Has("prompts.listChanged"), o.Has("resources.listChanged"))
-}
-
-func wantLists(l *changes.Listener, tools, prompts, resources bool) {
-	if tools {
-		l.Want(changes.Tools())
-	}
-	if prompts {
-		l.Want(changes.Prompts())
-	}
-	if resources {
-		l.Want(changes.Resources())
-	}
 }

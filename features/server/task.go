@@ -15,12 +15,13 @@ import (
 
 // A taskJob is the call of a tool that is a task, or may become one.
 type taskJob struct {
-	of     *tasks.Task
-	*call        // the request that began it
-	seen   *call // what the handler sees
-	tool   *tool
-	params *protocol.CallToolParams
-	values context.Context // has the values of the first request
+	of      *tasks.Task
+	*call         // the request that began it
+	seen    *call // what the handler sees
+	tool    *tool
+	methods *taskMethods
+	params  *protocol.CallToolParams
+	values  context.Context // has the values of the first request
 
 	result *protocol.CallToolResult
 	next   json.RawMessage // the state for the handler's next run
@@ -51,7 +52,7 @@ func (ts *taskMethods) newJob(ctx context.Context, c *call, tl *tool, params *pr
 	if asked := params.Task; !c.modern && asked != nil && asked.TTL != nil {
 		about.TTL = time.Duration(min(*asked.TTL, ts.options.TTL.Milliseconds())) * time.Millisecond
 	}
-	j := &taskJob{call: c, tool: tl, params: params, values: context.WithoutCancel(ctx)}
+	j := &taskJob{methods: ts, call: c, tool: tl, params: params, values: context.WithoutCancel(ctx)}
 	j.of = ts.New(j, about, params.InputResponses)
 	return j
 }
@@ -61,7 +62,7 @@ func (j *taskJob) show() {
 	c := j.call
 	j.seen = &call{
 		Context: taskContext{j.of.Life(), j}, Request: c.Request, in: c.in, method: c.method, offered: c.offered, modern: c.modern, level: c.level,
-		task: j, asked: &asked{id: c.CallID()},
+		task: &inTask{j.of, c}, asked: &asked{id: c.CallID()},
 	}
 	j.seen.Request.call = j.seen
 	if c.asked != nil {
@@ -76,7 +77,7 @@ func (j *taskJob) show() {
 // Begun implements tasks.Job.
 func (j *taskJob) Begun(id string) {
 	if !j.modern {
-		j.peer.watch(id)
+		j.methods.watch(j.peer, id)
 	}
 }
 
@@ -190,9 +191,7 @@ func (ts *taskMethods) find(ctx context.Context, c *call, id string) error {
 func (ts *taskMethods) request(c *call) *tasks.Request {
 	return &tasks.Request{
 		Caller: c, Method: c.Method, Modern: c.modern, Identity: c.Origin.Identity, Exchange: c.Origin.Exchange, Client: &c.Client.Info,
-		AskClient: func(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-			return ts.server.rounds.askClient(ctx, c, open)
-		},
+		AskClient: c.askClient,
 	}
 }
 

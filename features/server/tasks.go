@@ -16,48 +16,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// TaskOptions permit tool calls to become tasks. A task is a call that its client
-// need not wait for, and that outlives its connection (the tasks extension of
-// 2026-07-28, ADR-0032). The zero value of each field means its default.
-//
-// A tool takes part if its Execution.TaskSupport is protocol.TaskOptional or
-// protocol.TaskRequired. Its handler is an ordinary one, which runs once, in this
-// process. Its context ends when the client cancels the task, when the TTL has
-// passed, or when the server closes, but not when the client disconnects. Progress
-// becomes the status message of the task, and clients see questions in the status of
-// the task. A client that did not declare the extension waits for its call as usual.
-// If the tool has TaskRequired, such a client of 2026-07-28 gets an error that names
-// the missing extension.
-//
-// Only the user who started a task, by the Identity of its Origin, may see it. If
-// users are not authenticated, whoever knows the id of a task may see it.
-type TaskOptions struct {
-	// After is how long a call runs before it becomes a task. A call that ends sooner
-	// is answered as usual. 0: a call becomes a task before its handler starts. A
-	// tool with Reruns stays a call for at least one second, so that it can ask its
-	// questions first. A tool with Waits becomes a task when it asks its first
-	// question.
-	After time.Duration
-
-	TTL             time.Duration // how long a task lives after its creation; a handler that still runs then is cancelled; default 24 hours
-	PollInterval    time.Duration // how often clients should ask for the status; default 1 second
-	MaxRunning      int           // how many handlers run at the same time; default 1,024, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxRunningBytes int           // the size of the requests of all running handlers, in bytes; default 24 MiB, a sixteenth of Options.MaxMemory, which clients share; a larger request is refused
-
-	// Store keeps the tasks. Default: a new MemoryTaskStore with 1/24 of Options.MaxMemory.
-	Store TaskStore
-
-	// Gone reports whether a node has ended, and the tasks with it that ran there (TaskRecord.Node).
-	// Such a task fails when a client asks for it, since nobody knows how far it got.
-	// Default: no other node is known to have ended.
-	Gone func(node string) bool
-
-	// Legacy also supports the experimental tasks of 2025-11-25. There the client
-	// decides which call becomes a task, and a call of a tool with TaskRequired that
-	// does not ask for a task is refused.
-	Legacy bool
-}
-
 var (
 	// ErrTaskCancelled is the context cause of a handler whose task the client has
 	// cancelled.
@@ -199,20 +157,20 @@ func (ts *taskMethods) offerList(c *call, result *protocol.InitializeResult) *pr
 }
 
 // watch notifies a legacy client of changes of a task that it started.
-func (p *peer) watch(id string) {
+func (ts *taskMethods) watch(p *peer, id string) {
 	if p.changes.Want(changes.Task(id)) {
-		p.server.subscriptions.Watch(&p.changes, id)
+		p.server.hub.Watch(&p.changes, id)
 	}
 }
 
 // statusOf returns the params of a status notification for a legacy client. It fails
 // with ErrNotFound if the task no longer exists. After a task has ended, it sends one
 // more notification.
-func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
-	r, err := p.server.tasks.look(ctx, p, id)
+func (ts *taskMethods) statusOf(ctx context.Context, p *peer, id string) (any, error) {
+	r, err := ts.look(ctx, p, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
 		p.changes.Unwant(changes.Task(id))
-		p.server.subscriptions.Unwatch(&p.changes, id)
+		p.server.hub.Unwatch(&p.changes, id)
 	}
 	if err != nil {
 		return nil, err

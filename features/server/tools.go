@@ -176,13 +176,6 @@ func checkToolName(name string) {
 	}
 }
 
-// prefix adds the name of the feature to a panic in an Add function.
-func prefix(kind, name string) {
-	if problem := recover(); problem != nil {
-		panic(fmt.Sprintf("server: %s %q: %v", kind, name, problem))
-	}
-}
-
 // list serves tools/list.
 func (ts *tools) list(ctx context.Context, c *call, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
 	page, err := listPage(ctx, c, &ts.Catalog, params.Cursor, func(t *tool) *protocol.Tool { return t.forClient(c) })
@@ -213,7 +206,7 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 		return nil, err
 	}
 	t, ok := ts.Get(params.Name)
-	if !ok || !ts.server.Visible(ctx, t.feature()) {
+	if !ok || !ts.server.sees(ctx, t.feature()) {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown tool %q", refusal.Shorten(params.Name, refusal.LongestName))
 	}
 	c.in.SetTarget(params.Name)
@@ -369,22 +362,4 @@ func forRevision(c *call, result *protocol.CallToolResult) *protocol.CallToolRes
 		}
 	}
 	return &copied
-}
-
-func downgraded(version string, content protocol.Contents) protocol.Contents {
-	all := make(protocol.Contents, len(content))
-	for i, block := range content {
-		all[i] = block
-		switch block := block.(type) {
-		case *protocol.ResourceLink:
-			if !protocol.Has(version, protocol.ResourceLinks) {
-				all[i] = protocol.Text(block.Name + ": " + block.URI)
-			}
-		case *protocol.AudioContent:
-			if !protocol.Has(version, protocol.AudioBlocks) {
-				all[i] = protocol.Text(fmt.Sprintf("(%s, %d bytes)", block.MIMEType, len(block.Data)))
-			}
-		}
-	}
-	return all
 }

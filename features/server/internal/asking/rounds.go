@@ -48,6 +48,9 @@ func NewRounds(l Limits, sealer *Sealer, spent Spent) *Rounds {
 	return rs
 }
 
+// MaxRounds returns how often a call may ask.
+func (rs *Rounds) MaxRounds() int { return rs.limits.MaxRounds }
+
 // Bound returns a context with the time limit for one question to a legacy client.
 func (rs *Rounds) Bound(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, expire := context.WithTimeoutCause(ctx, rs.limits.Expiry, fmt.Errorf("%w: it took longer than %v", ErrUnanswered, rs.limits.Expiry))
