@@ -64,6 +64,12 @@ func (t *Text) Limit(depth int) { t.depth = min(depth, Deepest) }
 // Size returns the length of the whole text.
 func (t *Text) Size() int { return len(t.all) }
 
+// Starts reports whether the next value begins with these bytes.
+func (t *Text) Starts(with string) bool {
+	t.space()
+	return len(t.all)-t.at >= len(with) && string(t.all[t.at:t.at+len(with)]) == with
+}
+
 // Values returns how many values were read: objects, arrays, and the values in them.
 // Names do not count.
 func (t *Text) Values() int { return t.values }
