@@ -23,7 +23,7 @@ func sameDecoding[T any](t *testing.T, raw []byte) (sure bool) {
 // encoders, too.
 func sameAsReflection(t *testing.T, raw []byte, read, want any) (sure bool) {
 	t.Helper()
-	if !decodeFast(raw, read) {
+	if !decodeFast(raw, false, read) {
 		if diff := cmp.Diff(want, read, cmpopts.EquateComparable(jsonrpc.ID{})); diff != "" {
 			t.Fatalf("%T: %q: the value was changed, although the fast decoder has refused it: %s", read, raw, diff)
 		}
@@ -194,7 +194,7 @@ func TestPlainBlocksAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if decodeFast(raw, new(CallToolResult)) {
+	if decodeFast(raw, false, new(CallToolResult)) {
 		t.Error("too many blocks were accepted")
 	}
 }

@@ -312,7 +312,7 @@ func TestEveryMemberIsGenerated(t *testing.T) {
 			continue
 		}
 		read, want := reflect.New(kind).Interface(), reflect.New(kind).Interface()
-		if !protocol.DecodeFast(written, read) {
+		if !protocol.DecodeFast(written, false, read) {
 			t.Errorf("%s was not decoded from %s", kind, written)
 		}
 		if err := general.Unmarshal(written, want, jsontext.AllowInvalidUTF8(true)); err != nil {

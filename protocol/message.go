@@ -74,9 +74,22 @@ func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
-	if decodeFast(raw, into) {
+	if decodeFast(raw, false, into) {
 		return nil
 	}
+	return unmarshalPlain(raw, into)
+}
+
+// UnmarshalMembers does what Unmarshal does for an object whose opening brace is missing: the
+// text begins with its first member, if it has one.
+func UnmarshalMembers(members []byte, into any) error {
+	if decodeFast(members, true, into) {
+		return nil
+	}
+	return unmarshalPlain(append([]byte{'{'}, members...), into)
+}
+
+func unmarshalPlain(raw []byte, into any) error {
 	if err := json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true)); err != nil {
 		return fmt.Errorf("protocol: decode %T: %w", into, err)
 	}

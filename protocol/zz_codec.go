@@ -27,132 +27,132 @@ import (
 //   - SamplingMessage.content: SamplingContents
 //   - TasksCapability.requests: map[string]map[string]Capability
 
-func decodeFast(raw []byte, into any) bool {
+func decodeFast(raw []byte, inside bool, into any) bool {
 	switch into := into.(type) {
 	case *AcknowledgedParams:
-		return into != nil && decodeWholeAcknowledgedParams(raw, into)
+		return into != nil && decodeWholeAcknowledgedParams(raw, inside, into)
 	case *CacheableResult:
-		return into != nil && decodeWholeCacheableResult(raw, into)
+		return into != nil && decodeWholeCacheableResult(raw, inside, into)
 	case *CallToolParams:
-		return into != nil && decodeWholeCallToolParams(raw, into)
+		return into != nil && decodeWholeCallToolParams(raw, inside, into)
 	case *CallToolResult:
-		return into != nil && decodeWholeCallToolResult(raw, into)
+		return into != nil && decodeWholeCallToolResult(raw, inside, into)
 	case *CancelTaskParams:
-		return into != nil && decodeWholeCancelTaskParams(raw, into)
+		return into != nil && decodeWholeCancelTaskParams(raw, inside, into)
 	case *CancelledParams:
-		return into != nil && decodeWholeCancelledParams(raw, into)
+		return into != nil && decodeWholeCancelledParams(raw, inside, into)
 	case *CompleteParams:
-		return into != nil && decodeWholeCompleteParams(raw, into)
+		return into != nil && decodeWholeCompleteParams(raw, inside, into)
 	case *CompleteResult:
-		return into != nil && decodeWholeCompleteResult(raw, into)
+		return into != nil && decodeWholeCompleteResult(raw, inside, into)
 	case *CreateMessageParams:
-		return into != nil && decodeWholeCreateMessageParams(raw, into)
+		return into != nil && decodeWholeCreateMessageParams(raw, inside, into)
 	case *CreateMessageResult:
-		return into != nil && decodeWholeCreateMessageResult(raw, into)
+		return into != nil && decodeWholeCreateMessageResult(raw, inside, into)
 	case *CreateTaskResult:
-		return into != nil && decodeWholeCreateTaskResult(raw, into)
+		return into != nil && decodeWholeCreateTaskResult(raw, inside, into)
 	case *DiscoverParams:
-		return into != nil && decodeWholeDiscoverParams(raw, into)
+		return into != nil && decodeWholeDiscoverParams(raw, inside, into)
 	case *DiscoverResult:
-		return into != nil && decodeWholeDiscoverResult(raw, into)
+		return into != nil && decodeWholeDiscoverResult(raw, inside, into)
 	case *ElicitParams:
-		return into != nil && decodeWholeElicitParams(raw, into)
+		return into != nil && decodeWholeElicitParams(raw, inside, into)
 	case *ElicitResult:
-		return into != nil && decodeWholeElicitResult(raw, into)
+		return into != nil && decodeWholeElicitResult(raw, inside, into)
 	case *ElicitationCompleteParams:
-		return into != nil && decodeWholeElicitationCompleteParams(raw, into)
+		return into != nil && decodeWholeElicitationCompleteParams(raw, inside, into)
 	case *EmptyResult:
-		return into != nil && decodeWholeEmptyResult(raw, into)
+		return into != nil && decodeWholeEmptyResult(raw, inside, into)
 	case *GetPromptParams:
-		return into != nil && decodeWholeGetPromptParams(raw, into)
+		return into != nil && decodeWholeGetPromptParams(raw, inside, into)
 	case *GetPromptResult:
-		return into != nil && decodeWholeGetPromptResult(raw, into)
+		return into != nil && decodeWholeGetPromptResult(raw, inside, into)
 	case *GetSkillParams:
-		return into != nil && decodeWholeGetSkillParams(raw, into)
+		return into != nil && decodeWholeGetSkillParams(raw, inside, into)
 	case *GetSkillResult:
-		return into != nil && decodeWholeGetSkillResult(raw, into)
+		return into != nil && decodeWholeGetSkillResult(raw, inside, into)
 	case *GetTaskParams:
-		return into != nil && decodeWholeGetTaskParams(raw, into)
+		return into != nil && decodeWholeGetTaskParams(raw, inside, into)
 	case *GetTaskResult:
-		return into != nil && decodeWholeGetTaskResult(raw, into)
+		return into != nil && decodeWholeGetTaskResult(raw, inside, into)
 	case *GetTaskResultParams:
-		return into != nil && decodeWholeGetTaskResultParams(raw, into)
+		return into != nil && decodeWholeGetTaskResultParams(raw, inside, into)
 	case *InitializeParams:
-		return into != nil && decodeWholeInitializeParams(raw, into)
+		return into != nil && decodeWholeInitializeParams(raw, inside, into)
 	case *InitializeResult:
-		return into != nil && decodeWholeInitializeResult(raw, into)
+		return into != nil && decodeWholeInitializeResult(raw, inside, into)
 	case *InputParams:
-		return into != nil && decodeWholeInputParams(raw, into)
+		return into != nil && decodeWholeInputParams(raw, inside, into)
 	case *LegacyCreateTaskResult:
-		return into != nil && decodeWholeLegacyCreateTaskResult(raw, into)
+		return into != nil && decodeWholeLegacyCreateTaskResult(raw, inside, into)
 	case *LegacyTaskResult:
-		return into != nil && decodeWholeLegacyTaskResult(raw, into)
+		return into != nil && decodeWholeLegacyTaskResult(raw, inside, into)
 	case *ListPromptsParams:
-		return into != nil && decodeWholeListPromptsParams(raw, into)
+		return into != nil && decodeWholeListPromptsParams(raw, inside, into)
 	case *ListPromptsResult:
-		return into != nil && decodeWholeListPromptsResult(raw, into)
+		return into != nil && decodeWholeListPromptsResult(raw, inside, into)
 	case *ListResourceTemplatesParams:
-		return into != nil && decodeWholeListResourceTemplatesParams(raw, into)
+		return into != nil && decodeWholeListResourceTemplatesParams(raw, inside, into)
 	case *ListResourceTemplatesResult:
-		return into != nil && decodeWholeListResourceTemplatesResult(raw, into)
+		return into != nil && decodeWholeListResourceTemplatesResult(raw, inside, into)
 	case *ListResourcesParams:
-		return into != nil && decodeWholeListResourcesParams(raw, into)
+		return into != nil && decodeWholeListResourcesParams(raw, inside, into)
 	case *ListResourcesResult:
-		return into != nil && decodeWholeListResourcesResult(raw, into)
+		return into != nil && decodeWholeListResourcesResult(raw, inside, into)
 	case *ListRootsParams:
-		return into != nil && decodeWholeListRootsParams(raw, into)
+		return into != nil && decodeWholeListRootsParams(raw, inside, into)
 	case *ListRootsResult:
-		return into != nil && decodeWholeListRootsResult(raw, into)
+		return into != nil && decodeWholeListRootsResult(raw, inside, into)
 	case *ListSkillsParams:
-		return into != nil && decodeWholeListSkillsParams(raw, into)
+		return into != nil && decodeWholeListSkillsParams(raw, inside, into)
 	case *ListSkillsResult:
-		return into != nil && decodeWholeListSkillsResult(raw, into)
+		return into != nil && decodeWholeListSkillsResult(raw, inside, into)
 	case *ListTasksParams:
-		return into != nil && decodeWholeListTasksParams(raw, into)
+		return into != nil && decodeWholeListTasksParams(raw, inside, into)
 	case *ListTasksResult:
-		return into != nil && decodeWholeListTasksResult(raw, into)
+		return into != nil && decodeWholeListTasksResult(raw, inside, into)
 	case *ListToolsParams:
-		return into != nil && decodeWholeListToolsParams(raw, into)
+		return into != nil && decodeWholeListToolsParams(raw, inside, into)
 	case *ListToolsResult:
-		return into != nil && decodeWholeListToolsResult(raw, into)
+		return into != nil && decodeWholeListToolsResult(raw, inside, into)
 	case *ListenParams:
-		return into != nil && decodeWholeListenParams(raw, into)
+		return into != nil && decodeWholeListenParams(raw, inside, into)
 	case *ListenResult:
-		return into != nil && decodeWholeListenResult(raw, into)
+		return into != nil && decodeWholeListenResult(raw, inside, into)
 	case *LogMessageParams:
-		return into != nil && decodeWholeLogMessageParams(raw, into)
+		return into != nil && decodeWholeLogMessageParams(raw, inside, into)
 	case *NotificationParams:
-		return into != nil && decodeWholeNotificationParams(raw, into)
+		return into != nil && decodeWholeNotificationParams(raw, inside, into)
 	case *PingParams:
-		return into != nil && decodeWholePingParams(raw, into)
+		return into != nil && decodeWholePingParams(raw, inside, into)
 	case *ProgressParams:
-		return into != nil && decodeWholeProgressParams(raw, into)
+		return into != nil && decodeWholeProgressParams(raw, inside, into)
 	case *ReadDirectoryParams:
-		return into != nil && decodeWholeReadDirectoryParams(raw, into)
+		return into != nil && decodeWholeReadDirectoryParams(raw, inside, into)
 	case *ReadDirectoryResult:
-		return into != nil && decodeWholeReadDirectoryResult(raw, into)
+		return into != nil && decodeWholeReadDirectoryResult(raw, inside, into)
 	case *ReadResourceParams:
-		return into != nil && decodeWholeReadResourceParams(raw, into)
+		return into != nil && decodeWholeReadResourceParams(raw, inside, into)
 	case *ReadResourceResult:
-		return into != nil && decodeWholeReadResourceResult(raw, into)
+		return into != nil && decodeWholeReadResourceResult(raw, inside, into)
 	case *RequestParams:
-		return into != nil && decodeWholeRequestParams(raw, into)
+		return into != nil && decodeWholeRequestParams(raw, inside, into)
 	case *ResourceUpdatedParams:
-		return into != nil && decodeWholeResourceUpdatedParams(raw, into)
+		return into != nil && decodeWholeResourceUpdatedParams(raw, inside, into)
 	case *Result:
-		return into != nil && decodeWholeResult(raw, into)
+		return into != nil && decodeWholeResult(raw, inside, into)
 	case *SetLogLevelParams:
-		return into != nil && decodeWholeSetLogLevelParams(raw, into)
+		return into != nil && decodeWholeSetLogLevelParams(raw, inside, into)
 	case *SubscribeParams:
-		return into != nil && decodeWholeSubscribeParams(raw, into)
+		return into != nil && decodeWholeSubscribeParams(raw, inside, into)
 	case *TaskParams:
-		return into != nil && decodeWholeTaskParams(raw, into)
+		return into != nil && decodeWholeTaskParams(raw, inside, into)
 	case *TaskStatusParams:
-		return into != nil && decodeWholeTaskStatusParams(raw, into)
+		return into != nil && decodeWholeTaskStatusParams(raw, inside, into)
 	case *UnsubscribeParams:
-		return into != nil && decodeWholeUnsubscribeParams(raw, into)
+		return into != nil && decodeWholeUnsubscribeParams(raw, inside, into)
 	case *UpdateTaskParams:
-		return into != nil && decodeWholeUpdateTaskParams(raw, into)
+		return into != nil && decodeWholeUpdateTaskParams(raw, inside, into)
 	default:
 		return false
 	}
@@ -424,8 +424,9 @@ func sizeHint(value any) int {
 	}
 }
 
-func decodeWholeAcknowledgedParams(raw []byte, into *AcknowledgedParams) bool {
+func decodeWholeAcknowledgedParams(raw []byte, inside bool, into *AcknowledgedParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeAcknowledgedParams(&text, &read)
 	if !text.End() {
 		return false
@@ -434,8 +435,9 @@ func decodeWholeAcknowledgedParams(raw []byte, into *AcknowledgedParams) bool {
 	return true
 }
 
-func decodeWholeCacheableResult(raw []byte, into *CacheableResult) bool {
+func decodeWholeCacheableResult(raw []byte, inside bool, into *CacheableResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCacheableResult(&text, &read)
 	if !text.End() {
 		return false
@@ -444,8 +446,9 @@ func decodeWholeCacheableResult(raw []byte, into *CacheableResult) bool {
 	return true
 }
 
-func decodeWholeCallToolParams(raw []byte, into *CallToolParams) bool {
+func decodeWholeCallToolParams(raw []byte, inside bool, into *CallToolParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCallToolParams(&text, &read)
 	if !text.End() {
 		return false
@@ -454,8 +457,9 @@ func decodeWholeCallToolParams(raw []byte, into *CallToolParams) bool {
 	return true
 }
 
-func decodeWholeCallToolResult(raw []byte, into *CallToolResult) bool {
+func decodeWholeCallToolResult(raw []byte, inside bool, into *CallToolResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	read.Others = maps.Clone(read.Others)
 	decodeCallToolResult(&text, &read)
 	if !text.End() {
@@ -465,8 +469,9 @@ func decodeWholeCallToolResult(raw []byte, into *CallToolResult) bool {
 	return true
 }
 
-func decodeWholeCancelTaskParams(raw []byte, into *CancelTaskParams) bool {
+func decodeWholeCancelTaskParams(raw []byte, inside bool, into *CancelTaskParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCancelTaskParams(&text, &read)
 	if !text.End() {
 		return false
@@ -475,8 +480,9 @@ func decodeWholeCancelTaskParams(raw []byte, into *CancelTaskParams) bool {
 	return true
 }
 
-func decodeWholeCancelledParams(raw []byte, into *CancelledParams) bool {
+func decodeWholeCancelledParams(raw []byte, inside bool, into *CancelledParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCancelledParams(&text, &read)
 	if !text.End() {
 		return false
@@ -485,8 +491,9 @@ func decodeWholeCancelledParams(raw []byte, into *CancelledParams) bool {
 	return true
 }
 
-func decodeWholeCompleteParams(raw []byte, into *CompleteParams) bool {
+func decodeWholeCompleteParams(raw []byte, inside bool, into *CompleteParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCompleteParams(&text, &read)
 	if !text.End() {
 		return false
@@ -495,8 +502,9 @@ func decodeWholeCompleteParams(raw []byte, into *CompleteParams) bool {
 	return true
 }
 
-func decodeWholeCompleteResult(raw []byte, into *CompleteResult) bool {
+func decodeWholeCompleteResult(raw []byte, inside bool, into *CompleteResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCompleteResult(&text, &read)
 	if !text.End() {
 		return false
@@ -505,8 +513,9 @@ func decodeWholeCompleteResult(raw []byte, into *CompleteResult) bool {
 	return true
 }
 
-func decodeWholeCreateMessageParams(raw []byte, into *CreateMessageParams) bool {
+func decodeWholeCreateMessageParams(raw []byte, inside bool, into *CreateMessageParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCreateMessageParams(&text, &read)
 	if !text.End() {
 		return false
@@ -515,8 +524,9 @@ func decodeWholeCreateMessageParams(raw []byte, into *CreateMessageParams) bool 
 	return true
 }
 
-func decodeWholeCreateMessageResult(raw []byte, into *CreateMessageResult) bool {
+func decodeWholeCreateMessageResult(raw []byte, inside bool, into *CreateMessageResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCreateMessageResult(&text, &read)
 	if !text.End() {
 		return false
@@ -525,8 +535,9 @@ func decodeWholeCreateMessageResult(raw []byte, into *CreateMessageResult) bool 
 	return true
 }
 
-func decodeWholeCreateTaskResult(raw []byte, into *CreateTaskResult) bool {
+func decodeWholeCreateTaskResult(raw []byte, inside bool, into *CreateTaskResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeCreateTaskResult(&text, &read)
 	if !text.End() {
 		return false
@@ -535,8 +546,9 @@ func decodeWholeCreateTaskResult(raw []byte, into *CreateTaskResult) bool {
 	return true
 }
 
-func decodeWholeDiscoverParams(raw []byte, into *DiscoverParams) bool {
+func decodeWholeDiscoverParams(raw []byte, inside bool, into *DiscoverParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeDiscoverParams(&text, &read)
 	if !text.End() {
 		return false
@@ -545,8 +557,9 @@ func decodeWholeDiscoverParams(raw []byte, into *DiscoverParams) bool {
 	return true
 }
 
-func decodeWholeDiscoverResult(raw []byte, into *DiscoverResult) bool {
+func decodeWholeDiscoverResult(raw []byte, inside bool, into *DiscoverResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeDiscoverResult(&text, &read)
 	if !text.End() {
 		return false
@@ -555,8 +568,9 @@ func decodeWholeDiscoverResult(raw []byte, into *DiscoverResult) bool {
 	return true
 }
 
-func decodeWholeElicitParams(raw []byte, into *ElicitParams) bool {
+func decodeWholeElicitParams(raw []byte, inside bool, into *ElicitParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeElicitParams(&text, &read)
 	if !text.End() {
 		return false
@@ -565,8 +579,9 @@ func decodeWholeElicitParams(raw []byte, into *ElicitParams) bool {
 	return true
 }
 
-func decodeWholeElicitResult(raw []byte, into *ElicitResult) bool {
+func decodeWholeElicitResult(raw []byte, inside bool, into *ElicitResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeElicitResult(&text, &read)
 	if !text.End() {
 		return false
@@ -575,8 +590,9 @@ func decodeWholeElicitResult(raw []byte, into *ElicitResult) bool {
 	return true
 }
 
-func decodeWholeElicitationCompleteParams(raw []byte, into *ElicitationCompleteParams) bool {
+func decodeWholeElicitationCompleteParams(raw []byte, inside bool, into *ElicitationCompleteParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeElicitationCompleteParams(&text, &read)
 	if !text.End() {
 		return false
@@ -585,8 +601,9 @@ func decodeWholeElicitationCompleteParams(raw []byte, into *ElicitationCompleteP
 	return true
 }
 
-func decodeWholeEmptyResult(raw []byte, into *EmptyResult) bool {
+func decodeWholeEmptyResult(raw []byte, inside bool, into *EmptyResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeEmptyResult(&text, &read)
 	if !text.End() {
 		return false
@@ -595,8 +612,9 @@ func decodeWholeEmptyResult(raw []byte, into *EmptyResult) bool {
 	return true
 }
 
-func decodeWholeGetPromptParams(raw []byte, into *GetPromptParams) bool {
+func decodeWholeGetPromptParams(raw []byte, inside bool, into *GetPromptParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetPromptParams(&text, &read)
 	if !text.End() {
 		return false
@@ -605,8 +623,9 @@ func decodeWholeGetPromptParams(raw []byte, into *GetPromptParams) bool {
 	return true
 }
 
-func decodeWholeGetPromptResult(raw []byte, into *GetPromptResult) bool {
+func decodeWholeGetPromptResult(raw []byte, inside bool, into *GetPromptResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetPromptResult(&text, &read)
 	if !text.End() {
 		return false
@@ -615,8 +634,9 @@ func decodeWholeGetPromptResult(raw []byte, into *GetPromptResult) bool {
 	return true
 }
 
-func decodeWholeGetSkillParams(raw []byte, into *GetSkillParams) bool {
+func decodeWholeGetSkillParams(raw []byte, inside bool, into *GetSkillParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetSkillParams(&text, &read)
 	if !text.End() {
 		return false
@@ -625,8 +645,9 @@ func decodeWholeGetSkillParams(raw []byte, into *GetSkillParams) bool {
 	return true
 }
 
-func decodeWholeGetSkillResult(raw []byte, into *GetSkillResult) bool {
+func decodeWholeGetSkillResult(raw []byte, inside bool, into *GetSkillResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetSkillResult(&text, &read)
 	if !text.End() {
 		return false
@@ -635,8 +656,9 @@ func decodeWholeGetSkillResult(raw []byte, into *GetSkillResult) bool {
 	return true
 }
 
-func decodeWholeGetTaskParams(raw []byte, into *GetTaskParams) bool {
+func decodeWholeGetTaskParams(raw []byte, inside bool, into *GetTaskParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetTaskParams(&text, &read)
 	if !text.End() {
 		return false
@@ -645,8 +667,9 @@ func decodeWholeGetTaskParams(raw []byte, into *GetTaskParams) bool {
 	return true
 }
 
-func decodeWholeGetTaskResult(raw []byte, into *GetTaskResult) bool {
+func decodeWholeGetTaskResult(raw []byte, inside bool, into *GetTaskResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetTaskResult(&text, &read)
 	if !text.End() {
 		return false
@@ -655,8 +678,9 @@ func decodeWholeGetTaskResult(raw []byte, into *GetTaskResult) bool {
 	return true
 }
 
-func decodeWholeGetTaskResultParams(raw []byte, into *GetTaskResultParams) bool {
+func decodeWholeGetTaskResultParams(raw []byte, inside bool, into *GetTaskResultParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeGetTaskResultParams(&text, &read)
 	if !text.End() {
 		return false
@@ -665,8 +689,9 @@ func decodeWholeGetTaskResultParams(raw []byte, into *GetTaskResultParams) bool 
 	return true
 }
 
-func decodeWholeInitializeParams(raw []byte, into *InitializeParams) bool {
+func decodeWholeInitializeParams(raw []byte, inside bool, into *InitializeParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeInitializeParams(&text, &read)
 	if !text.End() {
 		return false
@@ -675,8 +700,9 @@ func decodeWholeInitializeParams(raw []byte, into *InitializeParams) bool {
 	return true
 }
 
-func decodeWholeInitializeResult(raw []byte, into *InitializeResult) bool {
+func decodeWholeInitializeResult(raw []byte, inside bool, into *InitializeResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeInitializeResult(&text, &read)
 	if !text.End() {
 		return false
@@ -685,8 +711,9 @@ func decodeWholeInitializeResult(raw []byte, into *InitializeResult) bool {
 	return true
 }
 
-func decodeWholeInputParams(raw []byte, into *InputParams) bool {
+func decodeWholeInputParams(raw []byte, inside bool, into *InputParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeInputParams(&text, &read)
 	if !text.End() {
 		return false
@@ -695,8 +722,9 @@ func decodeWholeInputParams(raw []byte, into *InputParams) bool {
 	return true
 }
 
-func decodeWholeLegacyCreateTaskResult(raw []byte, into *LegacyCreateTaskResult) bool {
+func decodeWholeLegacyCreateTaskResult(raw []byte, inside bool, into *LegacyCreateTaskResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeLegacyCreateTaskResult(&text, &read)
 	if !text.End() {
 		return false
@@ -705,8 +733,9 @@ func decodeWholeLegacyCreateTaskResult(raw []byte, into *LegacyCreateTaskResult)
 	return true
 }
 
-func decodeWholeLegacyTaskResult(raw []byte, into *LegacyTaskResult) bool {
+func decodeWholeLegacyTaskResult(raw []byte, inside bool, into *LegacyTaskResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeLegacyTaskResult(&text, &read)
 	if !text.End() {
 		return false
@@ -715,8 +744,9 @@ func decodeWholeLegacyTaskResult(raw []byte, into *LegacyTaskResult) bool {
 	return true
 }
 
-func decodeWholeListPromptsParams(raw []byte, into *ListPromptsParams) bool {
+func decodeWholeListPromptsParams(raw []byte, inside bool, into *ListPromptsParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListPromptsParams(&text, &read)
 	if !text.End() {
 		return false
@@ -725,8 +755,9 @@ func decodeWholeListPromptsParams(raw []byte, into *ListPromptsParams) bool {
 	return true
 }
 
-func decodeWholeListPromptsResult(raw []byte, into *ListPromptsResult) bool {
+func decodeWholeListPromptsResult(raw []byte, inside bool, into *ListPromptsResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListPromptsResult(&text, &read)
 	if !text.End() {
 		return false
@@ -735,8 +766,9 @@ func decodeWholeListPromptsResult(raw []byte, into *ListPromptsResult) bool {
 	return true
 }
 
-func decodeWholeListResourceTemplatesParams(raw []byte, into *ListResourceTemplatesParams) bool {
+func decodeWholeListResourceTemplatesParams(raw []byte, inside bool, into *ListResourceTemplatesParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListResourceTemplatesParams(&text, &read)
 	if !text.End() {
 		return false
@@ -745,8 +777,9 @@ func decodeWholeListResourceTemplatesParams(raw []byte, into *ListResourceTempla
 	return true
 }
 
-func decodeWholeListResourceTemplatesResult(raw []byte, into *ListResourceTemplatesResult) bool {
+func decodeWholeListResourceTemplatesResult(raw []byte, inside bool, into *ListResourceTemplatesResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListResourceTemplatesResult(&text, &read)
 	if !text.End() {
 		return false
@@ -755,8 +788,9 @@ func decodeWholeListResourceTemplatesResult(raw []byte, into *ListResourceTempla
 	return true
 }
 
-func decodeWholeListResourcesParams(raw []byte, into *ListResourcesParams) bool {
+func decodeWholeListResourcesParams(raw []byte, inside bool, into *ListResourcesParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListResourcesParams(&text, &read)
 	if !text.End() {
 		return false
@@ -765,8 +799,9 @@ func decodeWholeListResourcesParams(raw []byte, into *ListResourcesParams) bool 
 	return true
 }
 
-func decodeWholeListResourcesResult(raw []byte, into *ListResourcesResult) bool {
+func decodeWholeListResourcesResult(raw []byte, inside bool, into *ListResourcesResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListResourcesResult(&text, &read)
 	if !text.End() {
 		return false
@@ -775,8 +810,9 @@ func decodeWholeListResourcesResult(raw []byte, into *ListResourcesResult) bool 
 	return true
 }
 
-func decodeWholeListRootsParams(raw []byte, into *ListRootsParams) bool {
+func decodeWholeListRootsParams(raw []byte, inside bool, into *ListRootsParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListRootsParams(&text, &read)
 	if !text.End() {
 		return false
@@ -785,8 +821,9 @@ func decodeWholeListRootsParams(raw []byte, into *ListRootsParams) bool {
 	return true
 }
 
-func decodeWholeListRootsResult(raw []byte, into *ListRootsResult) bool {
+func decodeWholeListRootsResult(raw []byte, inside bool, into *ListRootsResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListRootsResult(&text, &read)
 	if !text.End() {
 		return false
@@ -795,8 +832,9 @@ func decodeWholeListRootsResult(raw []byte, into *ListRootsResult) bool {
 	return true
 }
 
-func decodeWholeListSkillsParams(raw []byte, into *ListSkillsParams) bool {
+func decodeWholeListSkillsParams(raw []byte, inside bool, into *ListSkillsParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListSkillsParams(&text, &read)
 	if !text.End() {
 		return false
@@ -805,8 +843,9 @@ func decodeWholeListSkillsParams(raw []byte, into *ListSkillsParams) bool {
 	return true
 }
 
-func decodeWholeListSkillsResult(raw []byte, into *ListSkillsResult) bool {
+func decodeWholeListSkillsResult(raw []byte, inside bool, into *ListSkillsResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListSkillsResult(&text, &read)
 	if !text.End() {
 		return false
@@ -815,8 +854,9 @@ func decodeWholeListSkillsResult(raw []byte, into *ListSkillsResult) bool {
 	return true
 }
 
-func decodeWholeListTasksParams(raw []byte, into *ListTasksParams) bool {
+func decodeWholeListTasksParams(raw []byte, inside bool, into *ListTasksParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListTasksParams(&text, &read)
 	if !text.End() {
 		return false
@@ -825,8 +865,9 @@ func decodeWholeListTasksParams(raw []byte, into *ListTasksParams) bool {
 	return true
 }
 
-func decodeWholeListTasksResult(raw []byte, into *ListTasksResult) bool {
+func decodeWholeListTasksResult(raw []byte, inside bool, into *ListTasksResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListTasksResult(&text, &read)
 	if !text.End() {
 		return false
@@ -835,8 +876,9 @@ func decodeWholeListTasksResult(raw []byte, into *ListTasksResult) bool {
 	return true
 }
 
-func decodeWholeListToolsParams(raw []byte, into *ListToolsParams) bool {
+func decodeWholeListToolsParams(raw []byte, inside bool, into *ListToolsParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListToolsParams(&text, &read)
 	if !text.End() {
 		return false
@@ -845,8 +887,9 @@ func decodeWholeListToolsParams(raw []byte, into *ListToolsParams) bool {
 	return true
 }
 
-func decodeWholeListToolsResult(raw []byte, into *ListToolsResult) bool {
+func decodeWholeListToolsResult(raw []byte, inside bool, into *ListToolsResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListToolsResult(&text, &read)
 	if !text.End() {
 		return false
@@ -855,8 +898,9 @@ func decodeWholeListToolsResult(raw []byte, into *ListToolsResult) bool {
 	return true
 }
 
-func decodeWholeListenParams(raw []byte, into *ListenParams) bool {
+func decodeWholeListenParams(raw []byte, inside bool, into *ListenParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListenParams(&text, &read)
 	if !text.End() {
 		return false
@@ -865,8 +909,9 @@ func decodeWholeListenParams(raw []byte, into *ListenParams) bool {
 	return true
 }
 
-func decodeWholeListenResult(raw []byte, into *ListenResult) bool {
+func decodeWholeListenResult(raw []byte, inside bool, into *ListenResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeListenResult(&text, &read)
 	if !text.End() {
 		return false
@@ -875,8 +920,9 @@ func decodeWholeListenResult(raw []byte, into *ListenResult) bool {
 	return true
 }
 
-func decodeWholeLogMessageParams(raw []byte, into *LogMessageParams) bool {
+func decodeWholeLogMessageParams(raw []byte, inside bool, into *LogMessageParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeLogMessageParams(&text, &read)
 	if !text.End() {
 		return false
@@ -885,8 +931,9 @@ func decodeWholeLogMessageParams(raw []byte, into *LogMessageParams) bool {
 	return true
 }
 
-func decodeWholeNotificationParams(raw []byte, into *NotificationParams) bool {
+func decodeWholeNotificationParams(raw []byte, inside bool, into *NotificationParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeNotificationParams(&text, &read)
 	if !text.End() {
 		return false
@@ -895,8 +942,9 @@ func decodeWholeNotificationParams(raw []byte, into *NotificationParams) bool {
 	return true
 }
 
-func decodeWholePingParams(raw []byte, into *PingParams) bool {
+func decodeWholePingParams(raw []byte, inside bool, into *PingParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodePingParams(&text, &read)
 	if !text.End() {
 		return false
@@ -905,8 +953,9 @@ func decodeWholePingParams(raw []byte, into *PingParams) bool {
 	return true
 }
 
-func decodeWholeProgressParams(raw []byte, into *ProgressParams) bool {
+func decodeWholeProgressParams(raw []byte, inside bool, into *ProgressParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeProgressParams(&text, &read)
 	if !text.End() {
 		return false
@@ -915,8 +964,9 @@ func decodeWholeProgressParams(raw []byte, into *ProgressParams) bool {
 	return true
 }
 
-func decodeWholeReadDirectoryParams(raw []byte, into *ReadDirectoryParams) bool {
+func decodeWholeReadDirectoryParams(raw []byte, inside bool, into *ReadDirectoryParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeReadDirectoryParams(&text, &read)
 	if !text.End() {
 		return false
@@ -925,8 +975,9 @@ func decodeWholeReadDirectoryParams(raw []byte, into *ReadDirectoryParams) bool 
 	return true
 }
 
-func decodeWholeReadDirectoryResult(raw []byte, into *ReadDirectoryResult) bool {
+func decodeWholeReadDirectoryResult(raw []byte, inside bool, into *ReadDirectoryResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeReadDirectoryResult(&text, &read)
 	if !text.End() {
 		return false
@@ -935,8 +986,9 @@ func decodeWholeReadDirectoryResult(raw []byte, into *ReadDirectoryResult) bool 
 	return true
 }
 
-func decodeWholeReadResourceParams(raw []byte, into *ReadResourceParams) bool {
+func decodeWholeReadResourceParams(raw []byte, inside bool, into *ReadResourceParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeReadResourceParams(&text, &read)
 	if !text.End() {
 		return false
@@ -945,8 +997,9 @@ func decodeWholeReadResourceParams(raw []byte, into *ReadResourceParams) bool {
 	return true
 }
 
-func decodeWholeReadResourceResult(raw []byte, into *ReadResourceResult) bool {
+func decodeWholeReadResourceResult(raw []byte, inside bool, into *ReadResourceResult) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeReadResourceResult(&text, &read)
 	if !text.End() {
 		return false
@@ -955,8 +1008,9 @@ func decodeWholeReadResourceResult(raw []byte, into *ReadResourceResult) bool {
 	return true
 }
 
-func decodeWholeRequestParams(raw []byte, into *RequestParams) bool {
+func decodeWholeRequestParams(raw []byte, inside bool, into *RequestParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeRequestParams(&text, &read)
 	if !text.End() {
 		return false
@@ -965,8 +1019,9 @@ func decodeWholeRequestParams(raw []byte, into *RequestParams) bool {
 	return true
 }
 
-func decodeWholeResourceUpdatedParams(raw []byte, into *ResourceUpdatedParams) bool {
+func decodeWholeResourceUpdatedParams(raw []byte, inside bool, into *ResourceUpdatedParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeResourceUpdatedParams(&text, &read)
 	if !text.End() {
 		return false
@@ -975,8 +1030,9 @@ func decodeWholeResourceUpdatedParams(raw []byte, into *ResourceUpdatedParams) b
 	return true
 }
 
-func decodeWholeResult(raw []byte, into *Result) bool {
+func decodeWholeResult(raw []byte, inside bool, into *Result) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeResult(&text, &read)
 	if !text.End() {
 		return false
@@ -985,8 +1041,9 @@ func decodeWholeResult(raw []byte, into *Result) bool {
 	return true
 }
 
-func decodeWholeSetLogLevelParams(raw []byte, into *SetLogLevelParams) bool {
+func decodeWholeSetLogLevelParams(raw []byte, inside bool, into *SetLogLevelParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeSetLogLevelParams(&text, &read)
 	if !text.End() {
 		return false
@@ -995,8 +1052,9 @@ func decodeWholeSetLogLevelParams(raw []byte, into *SetLogLevelParams) bool {
 	return true
 }
 
-func decodeWholeSubscribeParams(raw []byte, into *SubscribeParams) bool {
+func decodeWholeSubscribeParams(raw []byte, inside bool, into *SubscribeParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeSubscribeParams(&text, &read)
 	if !text.End() {
 		return false
@@ -1005,8 +1063,9 @@ func decodeWholeSubscribeParams(raw []byte, into *SubscribeParams) bool {
 	return true
 }
 
-func decodeWholeTaskParams(raw []byte, into *TaskParams) bool {
+func decodeWholeTaskParams(raw []byte, inside bool, into *TaskParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeTaskParams(&text, &read)
 	if !text.End() {
 		return false
@@ -1015,8 +1074,9 @@ func decodeWholeTaskParams(raw []byte, into *TaskParams) bool {
 	return true
 }
 
-func decodeWholeTaskStatusParams(raw []byte, into *TaskStatusParams) bool {
+func decodeWholeTaskStatusParams(raw []byte, inside bool, into *TaskStatusParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeTaskStatusParams(&text, &read)
 	if !text.End() {
 		return false
@@ -1025,8 +1085,9 @@ func decodeWholeTaskStatusParams(raw []byte, into *TaskStatusParams) bool {
 	return true
 }
 
-func decodeWholeUnsubscribeParams(raw []byte, into *UnsubscribeParams) bool {
+func decodeWholeUnsubscribeParams(raw []byte, inside bool, into *UnsubscribeParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeUnsubscribeParams(&text, &read)
 	if !text.End() {
 		return false
@@ -1035,8 +1096,9 @@ func decodeWholeUnsubscribeParams(raw []byte, into *UnsubscribeParams) bool {
 	return true
 }
 
-func decodeWholeUpdateTaskParams(raw []byte, into *UpdateTaskParams) bool {
+func decodeWholeUpdateTaskParams(raw []byte, inside bool, into *UpdateTaskParams) bool {
 	read, text := *into, scan.Unique(raw)
+	text.Inside(inside)
 	decodeUpdateTaskParams(&text, &read)
 	if !text.End() {
 		return false

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/meta"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
@@ -29,9 +30,7 @@ type call struct {
 	method  *method                      // the row of its method; nil if the server does not have the method
 	offered *protocol.ServerCapabilities // what the server offers to this client
 	modern  bool
-	known   *knownClient      // who made the request; nil: the request was decoded in full
-	rest    []byte            // its params after a _meta that the server knows; nil: unused
-	traced  []byte            // the trace context at the end of that _meta
+	cut     meta.Cut          // its _meta, if that need not be decoded
 	result  any               // what was answered
 	room    any               // memory for a copy of that; nil: none
 	level   protocol.LogLevel // that this modern request asks for

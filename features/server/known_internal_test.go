@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/meta"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -97,7 +98,7 @@ func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 				return err.Error()
 			}
 			if inFull {
-				c.rest, c.traced = nil, nil
+				c.cut = meta.Cut{}
 			}
 			if err := c.decodeParams(row); err != nil {
 				return err.Error()
@@ -109,8 +110,8 @@ func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 		}
 	})
 	c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":{"traceparent":"a"},"name":"a"}`)}, nil)
-	if err := c.identify(); err != nil || string(c.rest) != `"name":"a"}` || c.Session == nil {
-		t.Errorf("a traced request is decoded in full: what follows is %q (%v)", c.rest, err)
+	if err := c.identify(); err != nil || string(c.cut.Rest) != `"name":"a"}` || c.Session == nil {
+		t.Errorf("a traced request is decoded in full: what follows is %q (%v)", c.cut.Rest, err)
 	}
 }
 
@@ -146,28 +147,6 @@ func TestKnownMetaIsMadeWhenItIsAskedFor(t *testing.T) {
 	}
 }
 
-// Guarantees: G-0049.1
-func TestKnownMetaIsNotReadAgain(t *testing.T) {
-	known := &knownClient{meta: []byte(knownMeta)}
-	for params, rest := range map[string]string{
-		`{"_meta":` + knownMeta + `,"name":"a"}`:                                                 `"name":"a"}`,
-		`{"_meta":` + knownMeta + `}`:                                                            `}`,
-		`{"_meta":` + knownMeta + `,"\u005fmeta":{}}`:                                            "",
-		`{"_meta":` + knownMeta + `,"_meta":{}}`:                                                 "",
-		`{"name":"a","_meta":` + knownMeta + `}`:                                                 "",
-		`{"_meta":` + withTraceMembers(`,"traceparent":"a"`) + `,"name":"a"}`:                    `"name":"a"}`,
-		`{"_meta":` + withTraceMembers(`,"traceparent":"a","baggage":"\u0061"`) + `,"name":"a"}`: "",
-		`{"_meta":` + withTraceMembers(`,"traceparent":"a","other":1`) + `,"name":"a"}`:          "",
-		`{"_meta":{},"name":"a"}`:                                                                "",
-		`{"_meta":` + knownMeta + string(make([]byte, maxRest+1)):                                "",
-		`{}`: "",
-	} {
-		if _, got := known.before([]byte(params)); string(got) != rest {
-			t.Errorf("what follows in %.200s is %q, want %q", params, got, rest)
-		}
-	}
-}
-
 // withTraceMembers returns knownMeta with more members at its end.
 func withTraceMembers(members string) string {
 	return strings.TrimSuffix(knownMeta, "}") + members + "}"
@@ -187,10 +166,10 @@ func TestTracedMetaIsKnown(t *testing.T) {
 		}
 		if first == nil {
 			first = from.known.Load()
-		} else if c.rest == nil || from.known.Load() != first {
+		} else if c.cut.Rest == nil || from.known.Load() != first {
 			t.Errorf("the _meta with %q is decoded again, want it to be known", trace)
 		}
-		if other := (&peer{server: &s.host}).newCall(t.Context(), c.in, row); other.identify() != nil || other.known != first {
+		if other := (&peer{server: &s.host}).newCall(t.Context(), c.in, row); other.identify() != nil || other.Client != first.client {
 			t.Errorf("the _meta with %q is decoded again for another peer, want it to be known", trace)
 		}
 	}

@@ -78,7 +78,7 @@ type method struct {
 	added bool // by AddMethod, which may replace it
 
 	newCall func() *call // returns a call with memory for params and result
-	decode  func(raw json.RawMessage, params any) error
+	decode  func(raw []byte, params any, unmarshal func([]byte, any) error) error
 	run     func(ctx context.Context, r *Request) (result any, err error)
 	encode  func(c *call, dst []byte, result any) ([]byte, error) // appends the encoded result to dst
 }
@@ -100,9 +100,9 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 			one.Params, one.room = &one.params, &one.result
 			return &one.call
 		},
-		decode: func(raw json.RawMessage, params any) error {
+		decode: func(raw []byte, params any, unmarshal func([]byte, any) error) error {
 			*params.(*P) = *new(P)
-			if err := protocol.UnmarshalParams(raw, params); err != nil {
+			if err := unmarshal(raw, params); err != nil {
 				return refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", name, refusal.Explain(err))
 			}
 			return nil
@@ -247,7 +247,7 @@ func (c *call) read(m *method, to *audited) error {
 	if err := c.decodeParams(m); err != nil {
 		return err
 	}
-	c.in.Params, c.rest = nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
+	c.in.Params = nil // so that a long call does not keep its frame, unless that is mostly arguments
 	c.method = m
 	return nil
 }

@@ -31,6 +31,8 @@ type Text struct {
 	spaced  bool // the text has white space outside of strings
 	escaped bool // the text has escapes other than the short ones that encoders use
 
+	inside bool // the brace of the outermost object is missing
+
 	depth   int // how many more levels of objects and arrays are allowed
 	values  int // how many values were read so far
 	objects int // how many of these are objects with members
@@ -56,6 +58,9 @@ func Of(text []byte) Text { return Text{all: text, depth: Deepest} }
 func Unique(text []byte) Text {
 	return Text{all: text, depth: Deepest, unique: true, failed: uint64(len(text)) > 1<<32-1}
 }
+
+// Inside says whether the text is an object whose opening brace is missing.
+func (t *Text) Inside(missing bool) { t.inside = missing }
 
 // Limit bounds how many objects and arrays may be open at once. The bound is never
 // above Deepest.
@@ -181,7 +186,9 @@ func (t *Text) Elements(yield func() bool) {
 
 // enter opens an object or an array, and reports whether anything is in it.
 func (t *Text) enter(opening, closing byte) (more bool) {
-	if t.space(); !t.sign(opening) || t.depth == 0 {
+	if t.space(); t.inside && opening == '{' {
+		t.inside = false
+	} else if !t.sign(opening) || t.depth == 0 {
 		t.failed = true
 		return false
 	}

@@ -479,9 +479,9 @@ func (c *codec) limited(name string) {
 // dispatch writes the functions that choose by the type of a message. They are no methods: a
 // struct that embeds a message would have its methods, and lose its own members.
 func (c *codec) dispatch(roots []string) {
-	c.p("\nfunc decodeFast(raw []byte, into any) bool {\nswitch into := into.(type) {")
+	c.p("\nfunc decodeFast(raw []byte, inside bool, into any) bool {\nswitch into := into.(type) {")
 	for _, name := range roots {
-		c.p("case *%s:\nreturn into != nil && decodeWhole%s(raw, into)", name, name)
+		c.p("case *%s:\nreturn into != nil && decodeWhole%s(raw, inside, into)", name, name)
 	}
 	c.p("default:\nreturn false\n}\n}")
 	encoded := append(slices.Clone(roots), "Tool")
@@ -496,7 +496,7 @@ func (c *codec) dispatch(roots []string) {
 	}
 	c.p("default:\nreturn 0\n}\n}")
 	for _, name := range roots {
-		c.p("\nfunc decodeWhole%s(raw []byte, into *%s) bool {\nread, text := *into, scan.Unique(raw)", name, name)
+		c.p("\nfunc decodeWhole%s(raw []byte, inside bool, into *%s) bool {\nread, text := *into, scan.Unique(raw)\ntext.Inside(inside)", name, name)
 		if c.members(name).others {
 			c.p("read.Others = maps.Clone(read.Others)")
 		}
