@@ -159,133 +159,134 @@ func decodeFast(raw []byte, inside bool, into any) bool {
 }
 
 func appendFast(dst []byte, value any) ([]byte, bool) {
+	dst = slices.Grow(dst, sizeHint(value))
 	switch value := value.(type) {
 	case *AcknowledgedParams:
-		return appendAcknowledgedParams(slices.Grow(dst, sizeAcknowledgedParams(value)), value)
+		return appendAcknowledgedParams(dst, value)
 	case *CacheableResult:
-		return appendCacheableResult(slices.Grow(dst, sizeCacheableResult(value)), value)
+		return appendCacheableResult(dst, value)
 	case *CallToolParams:
-		return appendCallToolParams(slices.Grow(dst, sizeCallToolParams(value)), value)
+		return appendCallToolParams(dst, value)
 	case *CallToolResult:
-		return appendCallToolResult(slices.Grow(dst, sizeCallToolResult(value)), value)
+		return appendCallToolResult(dst, value)
 	case *CancelTaskParams:
-		return appendCancelTaskParams(slices.Grow(dst, sizeCancelTaskParams(value)), value)
+		return appendCancelTaskParams(dst, value)
 	case *CancelledParams:
-		return appendCancelledParams(slices.Grow(dst, sizeCancelledParams(value)), value)
+		return appendCancelledParams(dst, value)
 	case *CompleteParams:
-		return appendCompleteParams(slices.Grow(dst, sizeCompleteParams(value)), value)
+		return appendCompleteParams(dst, value)
 	case *CompleteResult:
-		return appendCompleteResult(slices.Grow(dst, sizeCompleteResult(value)), value)
+		return appendCompleteResult(dst, value)
 	case *CreateMessageParams:
-		return appendCreateMessageParams(slices.Grow(dst, sizeCreateMessageParams(value)), value)
+		return appendCreateMessageParams(dst, value)
 	case *CreateMessageResult:
-		return appendCreateMessageResult(slices.Grow(dst, sizeCreateMessageResult(value)), value)
+		return appendCreateMessageResult(dst, value)
 	case *CreateTaskResult:
-		return appendCreateTaskResult(slices.Grow(dst, sizeCreateTaskResult(value)), value)
+		return appendCreateTaskResult(dst, value)
 	case *DiscoverParams:
-		return appendDiscoverParams(slices.Grow(dst, sizeDiscoverParams(value)), value)
+		return appendDiscoverParams(dst, value)
 	case *DiscoverResult:
-		return appendDiscoverResult(slices.Grow(dst, sizeDiscoverResult(value)), value)
+		return appendDiscoverResult(dst, value)
 	case *ElicitParams:
-		return appendElicitParams(slices.Grow(dst, sizeElicitParams(value)), value)
+		return appendElicitParams(dst, value)
 	case *ElicitResult:
-		return appendElicitResult(slices.Grow(dst, sizeElicitResult(value)), value)
+		return appendElicitResult(dst, value)
 	case *ElicitationCompleteParams:
-		return appendElicitationCompleteParams(slices.Grow(dst, sizeElicitationCompleteParams(value)), value)
+		return appendElicitationCompleteParams(dst, value)
 	case *EmptyResult:
-		return appendEmptyResult(slices.Grow(dst, sizeEmptyResult(value)), value)
+		return appendEmptyResult(dst, value)
 	case *GetPromptParams:
-		return appendGetPromptParams(slices.Grow(dst, sizeGetPromptParams(value)), value)
+		return appendGetPromptParams(dst, value)
 	case *GetPromptResult:
-		return appendGetPromptResult(slices.Grow(dst, sizeGetPromptResult(value)), value)
+		return appendGetPromptResult(dst, value)
 	case *GetSkillParams:
-		return appendGetSkillParams(slices.Grow(dst, sizeGetSkillParams(value)), value)
+		return appendGetSkillParams(dst, value)
 	case *GetSkillResult:
-		return appendGetSkillResult(slices.Grow(dst, sizeGetSkillResult(value)), value)
+		return appendGetSkillResult(dst, value)
 	case *GetTaskParams:
-		return appendGetTaskParams(slices.Grow(dst, sizeGetTaskParams(value)), value)
+		return appendGetTaskParams(dst, value)
 	case *GetTaskResult:
-		return appendGetTaskResult(slices.Grow(dst, sizeGetTaskResult(value)), value)
+		return appendGetTaskResult(dst, value)
 	case *GetTaskResultParams:
-		return appendGetTaskResultParams(slices.Grow(dst, sizeGetTaskResultParams(value)), value)
+		return appendGetTaskResultParams(dst, value)
 	case *InitializeParams:
-		return appendInitializeParams(slices.Grow(dst, sizeInitializeParams(value)), value)
+		return appendInitializeParams(dst, value)
 	case *InitializeResult:
-		return appendInitializeResult(slices.Grow(dst, sizeInitializeResult(value)), value)
+		return appendInitializeResult(dst, value)
 	case *InputParams:
-		return appendInputParams(slices.Grow(dst, sizeInputParams(value)), value)
+		return appendInputParams(dst, value)
 	case *LegacyCreateTaskResult:
-		return appendLegacyCreateTaskResult(slices.Grow(dst, sizeLegacyCreateTaskResult(value)), value)
+		return appendLegacyCreateTaskResult(dst, value)
 	case *LegacyTaskResult:
-		return appendLegacyTaskResult(slices.Grow(dst, sizeLegacyTaskResult(value)), value)
+		return appendLegacyTaskResult(dst, value)
 	case *ListPromptsParams:
-		return appendListPromptsParams(slices.Grow(dst, sizeListPromptsParams(value)), value)
+		return appendListPromptsParams(dst, value)
 	case *ListPromptsResult:
-		return appendListPromptsResult(slices.Grow(dst, sizeListPromptsResult(value)), value)
+		return appendListPromptsResult(dst, value)
 	case *ListResourceTemplatesParams:
-		return appendListResourceTemplatesParams(slices.Grow(dst, sizeListResourceTemplatesParams(value)), value)
+		return appendListResourceTemplatesParams(dst, value)
 	case *ListResourceTemplatesResult:
-		return appendListResourceTemplatesResult(slices.Grow(dst, sizeListResourceTemplatesResult(value)), value)
+		return appendListResourceTemplatesResult(dst, value)
 	case *ListResourcesParams:
-		return appendListResourcesParams(slices.Grow(dst, sizeListResourcesParams(value)), value)
+		return appendListResourcesParams(dst, value)
 	case *ListResourcesResult:
-		return appendListResourcesResult(slices.Grow(dst, sizeListResourcesResult(value)), value)
+		return appendListResourcesResult(dst, value)
 	case *ListRootsParams:
-		return appendListRootsParams(slices.Grow(dst, sizeListRootsParams(value)), value)
+		return appendListRootsParams(dst, value)
 	case *ListRootsResult:
-		return appendListRootsResult(slices.Grow(dst, sizeListRootsResult(value)), value)
+		return appendListRootsResult(dst, value)
 	case *ListSkillsParams:
-		return appendListSkillsParams(slices.Grow(dst, sizeListSkillsParams(value)), value)
+		return appendListSkillsParams(dst, value)
 	case *ListSkillsResult:
-		return appendListSkillsResult(slices.Grow(dst, sizeListSkillsResult(value)), value)
+		return appendListSkillsResult(dst, value)
 	case *ListTasksParams:
-		return appendListTasksParams(slices.Grow(dst, sizeListTasksParams(value)), value)
+		return appendListTasksParams(dst, value)
 	case *ListTasksResult:
-		return appendListTasksResult(slices.Grow(dst, sizeListTasksResult(value)), value)
+		return appendListTasksResult(dst, value)
 	case *ListToolsParams:
-		return appendListToolsParams(slices.Grow(dst, sizeListToolsParams(value)), value)
+		return appendListToolsParams(dst, value)
 	case *ListToolsResult:
-		return appendListToolsResult(slices.Grow(dst, sizeListToolsResult(value)), value)
+		return appendListToolsResult(dst, value)
 	case *ListenParams:
-		return appendListenParams(slices.Grow(dst, sizeListenParams(value)), value)
+		return appendListenParams(dst, value)
 	case *ListenResult:
-		return appendListenResult(slices.Grow(dst, sizeListenResult(value)), value)
+		return appendListenResult(dst, value)
 	case *LogMessageParams:
-		return appendLogMessageParams(slices.Grow(dst, sizeLogMessageParams(value)), value)
+		return appendLogMessageParams(dst, value)
 	case *NotificationParams:
-		return appendNotificationParams(slices.Grow(dst, sizeNotificationParams(value)), value)
+		return appendNotificationParams(dst, value)
 	case *PingParams:
-		return appendPingParams(slices.Grow(dst, sizePingParams(value)), value)
+		return appendPingParams(dst, value)
 	case *ProgressParams:
-		return appendProgressParams(slices.Grow(dst, sizeProgressParams(value)), value)
+		return appendProgressParams(dst, value)
 	case *ReadDirectoryParams:
-		return appendReadDirectoryParams(slices.Grow(dst, sizeReadDirectoryParams(value)), value)
+		return appendReadDirectoryParams(dst, value)
 	case *ReadDirectoryResult:
-		return appendReadDirectoryResult(slices.Grow(dst, sizeReadDirectoryResult(value)), value)
+		return appendReadDirectoryResult(dst, value)
 	case *ReadResourceParams:
-		return appendReadResourceParams(slices.Grow(dst, sizeReadResourceParams(value)), value)
+		return appendReadResourceParams(dst, value)
 	case *ReadResourceResult:
-		return appendReadResourceResult(slices.Grow(dst, sizeReadResourceResult(value)), value)
+		return appendReadResourceResult(dst, value)
 	case *RequestParams:
-		return appendRequestParams(slices.Grow(dst, sizeRequestParams(value)), value)
+		return appendRequestParams(dst, value)
 	case *ResourceUpdatedParams:
-		return appendResourceUpdatedParams(slices.Grow(dst, sizeResourceUpdatedParams(value)), value)
+		return appendResourceUpdatedParams(dst, value)
 	case *Result:
-		return appendResult(slices.Grow(dst, sizeResult(value)), value)
+		return appendResult(dst, value)
 	case *SetLogLevelParams:
-		return appendSetLogLevelParams(slices.Grow(dst, sizeSetLogLevelParams(value)), value)
+		return appendSetLogLevelParams(dst, value)
 	case *SubscribeParams:
-		return appendSubscribeParams(slices.Grow(dst, sizeSubscribeParams(value)), value)
+		return appendSubscribeParams(dst, value)
 	case *TaskParams:
-		return appendTaskParams(slices.Grow(dst, sizeTaskParams(value)), value)
+		return appendTaskParams(dst, value)
 	case *TaskStatusParams:
-		return appendTaskStatusParams(slices.Grow(dst, sizeTaskStatusParams(value)), value)
+		return appendTaskStatusParams(dst, value)
 	case *UnsubscribeParams:
-		return appendUnsubscribeParams(slices.Grow(dst, sizeUnsubscribeParams(value)), value)
+		return appendUnsubscribeParams(dst, value)
 	case *UpdateTaskParams:
-		return appendUpdateTaskParams(slices.Grow(dst, sizeUpdateTaskParams(value)), value)
+		return appendUpdateTaskParams(dst, value)
 	case *Tool:
-		return appendTool(slices.Grow(dst, sizeTool(value)), value)
+		return appendTool(dst, value)
 	default:
 		return nil, false
 	}

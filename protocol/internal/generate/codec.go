@@ -485,9 +485,11 @@ func (c *codec) dispatch(roots []string) {
 	}
 	c.p("default:\nreturn false\n}\n}")
 	encoded := append(slices.Clone(roots), "Tool")
-	c.p("\nfunc appendFast(dst []byte, value any) ([]byte, bool) {\nswitch value := value.(type) {")
+	// One Grow for all: with one in each case the frame takes 1.9 kB, which makes the stack of a
+	// caller that waits twice as large.
+	c.p("\nfunc appendFast(dst []byte, value any) ([]byte, bool) {\ndst = slices.Grow(dst, sizeHint(value))\nswitch value := value.(type) {")
 	for _, name := range encoded {
-		c.p("case *%s:\nreturn append%s(slices.Grow(dst, size%s(value)), value)", name, name, name)
+		c.p("case *%s:\nreturn append%s(dst, value)", name, name)
 	}
 	c.p("default:\nreturn nil, false\n}\n}")
 	c.p("\nfunc sizeHint(value any) int {\nswitch value := value.(type) {")
