@@ -30,7 +30,7 @@ type refusedToken struct {
 // decide returns what to do about a refused token. The first row that applies counts.
 //
 //	| the store has another valid token                  | use that                     |
-//	| 401, not refreshed yet, token old or expired       | refresh                      |
+//	| 401, not refreshed yet, token not new, or expired  | refresh                      |
 //	| 403, and the request had a token                   | log in with more scopes      |
 //	| the request had a token, which no refresh replaces | log in again, a few times    |
 //	| otherwise                                          | log in                       |

@@ -10,8 +10,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// This file is what happens to a 401 or a 403, from top to bottom: Challenged, one renewal for
-// all requests that wait, and the steps that decide.go returns.
+// This file is what happens to a 401 or a 403, from top to bottom: a link calls Challenged
+// (transport/internal/web, authorize.go), all requests that wait share one renewal, and that takes
+// the steps that decide.go returns.
 
 // Challenged implements streamable.Authorizer. It refreshes a refused token once. If
 // there is no refresh token, or the new token is refused as well, Challenged logs in
@@ -26,7 +27,7 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 	c := parseChallenge(refused.Challenge)
 	a.nonces.note(r.URL, refused.Nonce)
 	if c.err == "use_dpop_nonce" && a.nonces.hasNewer(r) {
-		return true, nil // the link tries at most three times
+		return true, nil // the link repeats a request at most three times
 	}
 	a.counts.denied(refused.Status)
 	if refused.Status == http.StatusForbidden && c.err != "insufficient_scope" {

@@ -21,7 +21,7 @@ const lingering = 100 * time.Millisecond
 // A loop is the shell around the core, from Start to the end of that run. It takes
 // events from the mailbox, steps the core, performs the effects, and arms one
 // timer. It never blocks. One goroutine at a time runs the loop and may use its fields:
-// the loop's own goroutine, or the goroutine that posted an event while the loop had
+// the loop's own goroutine, or the goroutine that brought an event, and lent itself, while the loop had
 // nothing to do (ADR-0048). When the loop has been idle for a while, its own goroutine
 // ends, and the loop is parked. An event for a parked loop starts another goroutine if
 // necessary.

@@ -17,9 +17,10 @@ type ending struct {
 	err      error
 }
 
-// settle ends a request that was removed from pending. No request ends in another way:
-// after a reply, deadline, cancellation, loss, refusal or shutdown, the core calls settle
-// (ADR-0003).
+// settle ends a request that was removed from pending. No request ends in another way while the
+// core steps: after a reply, deadline, cancellation, loss, refusal or shutdown, the core calls
+// settle (ADR-0003). After a panic or an interruption the core does not step any more:
+// loop.settleCallers and loop.discard end what is left.
 func (c *core) settle(now instant, r request, e ending, reply *event) {
 	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
 	if reply != nil {

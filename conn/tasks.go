@@ -104,7 +104,7 @@ func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error
 	}
 }
 
-// runJob runs a job on a new goroutine, which then becomes the loop's own.
+// runJob runs a job on a new goroutine, which then becomes the loop's own if there is none.
 func (l *loop) runJob(j *job) {
 	if held := l.complete(j); held.OK() {
 		l.run(held)

@@ -226,7 +226,8 @@ func questionerFrom(ctx context.Context) (asking.Questioner, error) {
 	}
 }
 
-// direct is the courier of the legacy revisions: a question is a request on the stream of the call.
+// direct is the courier of the legacy revisions: a question is a request on the stream of the call. What fits
+// the client is the call's own Fitting.
 type direct struct {
 	asking.Conversation
 	*call

@@ -98,7 +98,7 @@ var table = [states][changes]row{
 
 // A Held is the token of the goroutine that has a loop. Functions that use the loop take it, so
 // that nobody calls them who does not have it. The goroutine loses it with Rest, Resume or
-// End, and must not touch the loop after that. The zero Held is the token of nobody.
+// End, and must not touch the loop after that; Adopt returns another one for it. The zero Held is the token of nobody.
 type Held struct{ in State }
 
 // OK reports whether the goroutine has the loop.

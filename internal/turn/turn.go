@@ -1,4 +1,5 @@
 // Package turn does the large pieces of a server's own work one after the other, each client in its turn. ADR-0085 gives the reasons.
+// The turns of a connection's loop are something else: see internal/actor.
 package turn
 
 import (

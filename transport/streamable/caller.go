@@ -49,7 +49,7 @@ func (o Operation) Name() string {
 	return method.NameOf(o.Params)
 }
 
-// A Denial is the response to a request that is not served. Nothing of the request was
+// A Denial is a server's response to a request that it does not serve. Nothing of the request was
 // executed.
 type Denial struct {
 	Status int         // such as 401 or 403

@@ -254,7 +254,8 @@ func anyWithin(sorted []string, resource string) bool {
 	return i < len(sorted) && strings.HasPrefix(sorted[i], directory)
 }
 
-// affected contains, for each notification, the methods whose results may have changed.
+// affected contains, for each notification, the methods whose results may have changed. Granted
+// names the same notifications.
 var affected = map[string][]string{
 	protocol.NotificationToolsListChanged:     {protocol.MethodListTools},
 	protocol.NotificationPromptsListChanged:   {protocol.MethodListPrompts},

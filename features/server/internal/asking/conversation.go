@@ -48,7 +48,9 @@ type Questioner interface {
 //	a Waiting          the round ends, and the handler waits for the next one
 //	a task             its status shows them (package tasks)
 //
-// A courier never decides whether a question is new, or whether an answer is one to it: then the four would differ.
+// A courier never decides whether a question is new, or whether an answer is one to it: then the four would differ. Each
+// that asks the client at once counts its deliveries against Rounds.MaxRounds. A call that becomes a task keeps the
+// answers of a Rerun (package tasks): another courier whose answers must survive that has to be named there.
 type Courier interface {
 	// Fitting is that of the request whose client is asked now.
 	Fitting(asked protocol.InputRequests) (protocol.InputRequests, error)

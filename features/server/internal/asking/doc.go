@@ -11,6 +11,6 @@
 // rounds into a text that only a server with the same secrets can read or make.
 //
 // Goroutines: an Exchange belongs to the goroutine that asks. A Conversation, a Sealer, a Keyring and Rounds may be used by
-// any. The handler of a Waiting runs on a goroutine of its own, which Rounds.Wait waits for; its rounds are served on the goroutines of
+// any. The handler of a Waiting runs on a goroutine of its own, which Calls.Wait waits for; its rounds are served on the goroutines of
 // their requests.
 package asking

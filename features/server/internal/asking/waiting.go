@@ -237,7 +237,7 @@ func (w *Waiting) Fitting(asked protocol.InputRequests) (protocol.InputRequests,
 	return w.Round().Fitting(asked)
 }
 
-// Deliver passes questions to the present round, and waits for the answecs. While the
+// Deliver passes questions to the present round, and waits for the answers. While the
 // server closes, it fails.
 func (w *Waiting) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	asked := Park(Pose(open))
@@ -285,7 +285,7 @@ func (cs *Calls) unpark(w *Waiting) {
 	}
 }
 
-// Stop makes all waiting questions fail, and all later ones. Why is told to the handlecs.
+// Stop makes all waiting questions fail, and all later ones. Why is told to the handlers.
 func (cs *Calls) Stop(why error) {
 	cs.end(UnansweredBy(why))
 	cs.mu.Lock()
