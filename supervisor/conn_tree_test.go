@@ -178,6 +178,7 @@ func TestSecondConnectOfAConnFails(t *testing.T) {
 		one, two := supervisor.New(supervisor.Options{Registry: names}), supervisor.New(supervisor.Options{Registry: names})
 		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		connect(t, one, c)
+		synctest.Wait() // the first supervisor has started the Conn
 		child := connect(t, two, c)
 		if <-child.Done(); !errors.Is(child.Err(), conn.ErrRunning) {
 			t.Errorf("Err is %v, want ErrRunning", child.Err())
