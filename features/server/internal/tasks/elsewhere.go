@@ -23,11 +23,12 @@ import (
 // hasTasks is what a client declares that knows tasks.
 var hasTasks = protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{protocol.ExtensionTasks: json.RawMessage("{}")}}
 
-// A node is believed to be gone only if the program says so, or if this process has its name. That it cannot be reached proves nothing: it
-// may go on, and save an outcome that contradicts what a client was told.
+// A node is believed to be gone only if the program says so, or if this process has its name. That
+// it cannot be reached proves nothing: it may go on, and save an outcome that contradicts what a
+// client was told.
 //
-// hasEnded reports whether the node of a task has ended, if the task does not run in this
-// process. The node of the same name as this one was an earlier process.
+// hasEnded reports whether the node of a task has ended, if the task does not run in this process.
+// The node of the same name as this one was an earlier process.
 func (ts *Tasks) hasEnded(node string) bool {
 	switch node {
 	case "":

@@ -66,10 +66,9 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) erro
 	return nil
 }
 
-// attend is called by each request of tasks/result, of which there may be several for one task. Only one of them asks: a user must not see a
-// question twice. If that one loses its client, another one asks again.
-//
-// attend asks the client the task's questions, or waits for the next change of the task.
+// attend asks the client the task's questions, or waits for the next change of the task. There may
+// be several requests of tasks/result for one task, and each calls attend, but only one of them
+// asks: a user must not see a question twice. If that one loses its client, another one asks again.
 func (t *Task) attend(ctx context.Context, c *Request) error {
 	t.mu.Lock()
 	changed, asked, ended := t.changed, t.asked, t.state.Task.Status.Ended()

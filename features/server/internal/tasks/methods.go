@@ -32,9 +32,7 @@ func (ts *Tasks) present(ctx context.Context, c *Request, id string, d *distant)
 	return ts.Find(ctx, c, id)
 }
 
-// Get answers for every task that is found, wherever it runs; only to change it takes its node.
-//
-// Get serves tasks/get.
+// Get serves tasks/get, for every task that is found, wherever it runs. Only a change of a task takes its node.
 func (ts *Tasks) Get(ctx context.Context, c *Request, params *protocol.GetTaskParams) (any, error) {
 	r, _, err := ts.present(ctx, c, params.TaskID, ts.distant(c, params.TaskID))
 	switch {
@@ -47,7 +45,8 @@ func (ts *Tasks) Get(ctx context.Context, c *Request, params *protocol.GetTaskPa
 	}
 }
 
-// Late answers, and answers to what nobody asks, are no error: a client cannot know what another request has answered.
+// Late answers, and answers to what nobody asks, are no error: a client cannot know what another
+// request has answered.
 //
 // Update serves tasks/update.
 func (ts *Tasks) Update(ctx context.Context, c *Request, params *protocol.UpdateTaskParams) (any, error) {

@@ -18,10 +18,9 @@ type questions struct {
 	ctx            context.Context // ends when they are no longer open
 }
 
-// Progress is not saved, since a handler may report often, and a store may be slow. A later save takes it along.
-//
 // Progress makes a report the status message of the task. If the call is not a task, it
-// reports false, and the report is progress of the call.
+// reports false, and the report is progress of the call. Progress does not save it, since a
+// handler may report often, and a store may be slow. A later save takes it along.
 func (t *Task) Progress(done, total float64, message string) bool {
 	if !t.HasBegun() {
 		return false
@@ -51,11 +50,11 @@ func (t *Task) Ask(ctx context.Context, asked protocol.InputRequests) (protocol.
 	return t.Conversation.Ask(ctx, asked) // the question appears in the status of the task
 }
 
-// A question before the call is a task, and one after, must not be mixed: a round that ends with a question takes the call
-// with it. So making is held while the round asks, and a call does not become a task meanwhile.
+// A question before the call is a task, and one after, must not be mixed: a round that ends with a
+// question takes the call with it. So making is held while the round asks, and a call does not
+// become a task meanwhile.
 //
-// askInRound asks before the call has become a task. If the handler Waits, the call
-// becomes a task.
+// askInRound asks before the call has become a task. If the handler Waits, the call becomes a task.
 func (t *Task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ protocol.InputResponses, _ error, done bool) {
 	if t.inRound == nil {
 		if err := t.make(); err != nil {
@@ -122,7 +121,8 @@ func (t *Task) show(status protocol.TaskStatus, open protocol.InputRequests) {
 	t.wake()
 }
 
-// publish saves the task, and tells the receivers of changes. The caller does not hold the mutex, which a store would keep for long.
+// publish saves the task, and tells the receivers of changes. The caller does not hold the mutex,
+// which a store would keep for long.
 func (t *Task) publish() {
 	t.save()
 	t.tasks.Tell(t.state.Task.TaskID)

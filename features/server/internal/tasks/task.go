@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -44,11 +45,13 @@ type About struct {
 	TTL    time.Duration // what the client asks for; 0: nothing
 }
 
-// A Task is a call that is a task, or may become one. Its handler runs once, on a
-// separate goroutine that outlives the request. A Task is also an asking.Questioner, and the courier of its questions.
+// A Task is a call that is a task, or may become one. Its handler runs once, on a separate
+// goroutine that outlives the request. A Task is also an asking.Questioner, and the courier of its
+// questions.
 //
-// Until it has begun, it is a call like any other: nothing is in the store, and the round asks its questions. It begins once, or never:
-// making decides that, so a handler that returns while its call becomes a task ends one of both, and not half of each.
+// Until it has begun, it is a call like any other: nothing is in the store, and the round asks its
+// questions. It begins once, or never: making decides that, so a handler that returns while its
+// call becomes a task ends one of both, and not half of each.
 type Task struct {
 	tasks *Tasks
 	job   Job
@@ -151,11 +154,8 @@ func (t *Task) make() error {
 	return nil
 }
 
-// saveFirst makes the task known here before it is in the store, and not after: another request may look for it as soon as it is
-// there.
-//
-// saveFirst saves the task at its beginning. Who finds it in the store finds it running here,
-// and does not take it for a task of an earlier process.
+// saveFirst saves the task at its beginning. It makes the task known here before the task is in the
+// store: another request may find it there at once, and must not take it for one of an earlier process.
 func (t *Task) saveFirst(r *Record) error {
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -174,10 +174,8 @@ func (t *Task) saveFirst(r *Record) error {
 	return err
 }
 
-// giveUp ends what nobody waits for. A task must outlive its client, so what has become one goes on.
-//
 // giveUp ends the handler of a call whose client has disconnected. It reports false if
-// the call has become a task meanwhile.
+// the call has become a task meanwhile, which must outlive its client.
 func (t *Task) giveUp(why error) bool {
 	t.making.Lock()
 	defer t.making.Unlock()
@@ -198,10 +196,9 @@ func (t *Task) created() *protocol.Task {
 	return &created
 }
 
-// run is the goroutine of the handler. Whatever the handler does, panics and runtime.Goexit included, its place is given back, its
-// context ends, and its call is answered or its task ends.
-//
-// run runs the handler, and repeats it while it requires input.
+// run is the goroutine of the handler. It runs the handler, and repeats it while it requires input. Whatever
+// the handler does, panics and runtime.Goexit included, its place is given back, its context ends, and its call
+// is answered or its task ends.
 func (t *Task) run() {
 	defer t.tasks.leave(t)
 	defer t.cancel(nil)
@@ -277,10 +274,8 @@ func failedTask(fault *jsonrpc.Error) *protocol.DetailedTask {
 	}
 }
 
-// end is called by the handler's goroutine, by a client that cancels, and by the timer.
-//
-// end ends the task. Only the first call has an effect. Why is the cause with which the
-// context of a running handler ends.
+// end ends the task. The handler's goroutine, a client that cancels and the timer call it; only the
+// first call has an effect. Why is the cause with which the context of a running handler ends.
 func (t *Task) end(outcome *protocol.DetailedTask, why error) {
 	t.mu.Lock()
 	if t.state.Task.Status.Ended() {
@@ -302,9 +297,8 @@ func (t *Task) setOutcome(outcome *protocol.DetailedTask) {
 	t.wake()
 }
 
-// expire is called by the timer, once. The task may have ended long before, and wait for a store that accepts its outcome.
-//
-// expire ends the task when its TTL has passed, and removes it.
+// expire ends the task when its TTL has passed, and removes it. The timer calls it, once. The task may have
+// ended long before, and wait for a store that accepts its outcome.
 func (t *Task) expire() {
 	t.end(failedTask(refusal.New(jsonrpc.CodeInternalError, "%v", ErrExpired)), ErrExpired)
 	t.forget()
@@ -367,20 +361,12 @@ func (t *Task) saveAgain() {
 	}
 }
 
-// wake is for those who wait for any change, and look themselves what it was: none is counted, and several may be one.
-//
-// wake wakes everything that waits for a change. The caller holds the mutex.
+// wake wakes all who wait for a change. They look themselves what has changed: several changes may wake
+// them once. The caller holds the mutex.
 func (t *Task) wake() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
 // HasBegun reports whether the call has become a task.
-func (t *Task) HasBegun() bool {
-	select {
-	case <-t.begun:
-		return true
-	default:
-		return false
-	}
-}
+func (t *Task) HasBegun() bool { return wait.IsClosed(t.begun) }

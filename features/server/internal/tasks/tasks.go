@@ -25,7 +25,8 @@ var (
 	ErrExpired = errors.New("server: the time of the task is over")
 )
 
-// FailureRoom is what a running task holds in a store beyond its size, in bytes, so that its failure always finds room.
+// FailureRoom is what a running task holds in a store beyond its size, in bytes, so that its
+// failure always finds room.
 const FailureRoom = 1 << 10
 
 // LongestID is the maximum length of a task's id: a node, a mark and rand.Text.
@@ -65,7 +66,8 @@ type Config struct {
 	Tell, TellHere    func(id string) // tell of a change of a task: all nodes, or only those who listen here
 }
 
-// Tasks are the tasks of a server. They may be used by any goroutine. Each handler runs on a goroutine of its own, which Wait waits for.
+// Tasks are the tasks of a server. They may be used by any goroutine. Each handler runs on a
+// goroutine of its own, which Wait waits for.
 type Tasks struct {
 	Config
 	ctx     context.Context // ends when the server has closed
@@ -86,8 +88,9 @@ func Of(c Config) *Tasks {
 	return ts
 }
 
-// Serve runs the handler of a task that has a place. It returns the task that the call has become: at once if after is 0, and otherwise when
-// so much time has passed. It returns nil if the handler returns before that; what it has returned is then Task.Err.
+// Serve runs the handler of a task that has a place. It returns the task that the call has become:
+// at once if after is 0, and otherwise when so much time has passed. It returns nil if the handler
+// returns before that; what it has returned is then Task.Err.
 func (ts *Tasks) Serve(ctx context.Context, t *Task, after time.Duration) (*protocol.Task, error) {
 	if after == 0 {
 		if err := t.make(); err != nil {
@@ -158,9 +161,8 @@ func (ts *Tasks) leave(t *Task) {
 	ts.running.Done()
 }
 
-// Stop is for the end of the server, when nobody can ask for a result any more.
-//
-// Stop ends all handlers with a cause, and prevents new ones. Their tasks fail.
+// Stop ends all handlers with a cause, and prevents new ones. Their tasks fail. It is for the end of the
+// server, when nobody can ask for a result any more.
 func (ts *Tasks) Stop(why error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -198,8 +200,9 @@ func (ts *Tasks) Find(ctx context.Context, c *Request, id string) (*Record, *Tas
 	return r, t, nil
 }
 
-// A task runs here, or has ended, or runs elsewhere. Only the first is certain: what is in the store may be older than what a client
-// was told there, and must never be taken as news of a task that runs here.
+// A task runs here, or has ended, or runs elsewhere. Only the first is certain: what is in the
+// store may be older than what a client was told there, and must never be taken as news of a task
+// that runs here.
 //
 // Look does what Find does, but does not check who may see the task. It fails with
 // catalog.ErrNotFound. A panic of the store is reported by guard.
@@ -228,9 +231,8 @@ func (ts *Tasks) Look(ctx context.Context, guard Guard, id string) (*Record, *Ta
 	return r, nil, err
 }
 
-// load hides what has expired: a store may forget it at any time, and a client must not see it come and go.
-//
-// load returns a task as it was saved last. It fails with catalog.ErrNotFound, also if the task has expired.
+// load returns a task as it was saved last. It fails with catalog.ErrNotFound, also if the task has expired: a
+// store may forget that at any time, and a client must not see it come and go.
 func (ts *Tasks) load(ctx context.Context, guard Guard, id string) (r *Record, err error) {
 	err = guard("TaskStore.Load", func() (err error) {
 		r, err = ts.Store.Load(ctx, id)
