@@ -4,15 +4,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/looplab/fsm"
 	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/design/STATE_TRANSITIONS.md")
@@ -93,20 +93,7 @@ func TestTableHasNoRowTwice(t *testing.T) {
 //
 // Guarantees: G-0001.1
 func TestStateTransitionsPageIsFresh(t *testing.T) {
-	const file = "../docs/design/STATE_TRANSITIONS.md"
-	want := stateTransitionsPage(t)
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is stale; run make docs (-want +got):\n%s", file, diff)
-	}
+	testenv.Page(t, "../docs/design/STATE_TRANSITIONS.md", stateTransitionsPage(t), *update)
 }
 
 func stateTransitionsPage(t *testing.T) string {

@@ -5,12 +5,11 @@ package peers
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
-)
 
-const pageFile = "../docs/interop.md"
+	"github.com/bowline-mcp/bowline/internal/testenv"
+)
 
 // TestInterop runs every check with every peer in every revision, and compares
 // what it has observed with the page.
@@ -39,7 +38,7 @@ func TestInterop(t *testing.T) {
 	if t.Failed() || len(observed.cells) < want { // some have failed, or -run left some out
 		return
 	}
-	comparePage(t, Page(peers, features(), observed.cells))
+	testenv.Page(t, "../docs/interop.md", Page(peers, features(), observed.cells), *update)
 }
 
 // runChecks opens the session and runs each check that the peer does not lack.
@@ -76,22 +75,6 @@ func (r *record) add(cell Cell) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cells = append(r.cells, cell)
-}
-
-func comparePage(t *testing.T, page string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(stored) != page {
-		t.Errorf("%s is stale, run the test with -update; it should be:\n%s", pageFile, page)
-	}
 }
 
 // programs builds the programs into a temporary folder of the test.

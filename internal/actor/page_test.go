@@ -3,31 +3,17 @@ package actor
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/design/TURNS.md")
 
 // TestPageOfTurnsIsFresh compares the page with the table. With -update it rewrites it.
 func TestPageOfTurnsIsFresh(t *testing.T) {
-	const file = "../../docs/design/TURNS.md"
-	want := page()
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is stale; run make docs (-want +got):\n%s", file, diff)
-	}
+	testenv.Page(t, "../../docs/design/TURNS.md", page(), *update)
 }
 
 func page() string {

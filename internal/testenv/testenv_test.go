@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -79,4 +80,33 @@ func TestReceiveSaysWhatItHasWaitedFor(t *testing.T) {
 			t.Errorf("the test has said %q", r.said)
 		}
 	})
+}
+
+// A page is fresh if it is there and is what is generated, to its last byte.
+func TestPageIsCompared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	for generated, fresh := range map[string]bool{"a\nb\n": true, "a\nc\n": false, "a\nb": false, "a\nb\n\n": false, "": false} {
+		if err := os.WriteFile(path, []byte("a\nb\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		seen := &failures{TB: t}
+		if Page(seen, path, generated, false); (len(seen.texts) == 0) != fresh {
+			t.Errorf("with %q generated it says %q, fresh %t", generated, seen.texts, fresh)
+		}
+		Page(t, path, generated, true)
+	}
+	seen := &failures{TB: t}
+	if Page(seen, path+"s", "", false); len(seen.texts) != 1 {
+		t.Errorf("a missing page: %q", seen.texts)
+	}
+}
+
+// failures keeps what a test reports.
+type failures struct {
+	testing.TB
+	texts []string
+}
+
+func (f *failures) Errorf(format string, args ...any) {
+	f.texts = append(f.texts, fmt.Sprintf(format, args...))
 }

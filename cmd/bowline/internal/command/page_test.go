@@ -3,36 +3,22 @@ package command
 import (
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/spf13/cobra"
 )
 
 var updatePage = flag.Bool("update", false, "rewrite docs/command.md")
 
-const commandPage = "../../../../docs/command.md"
-
 // TestPageOfTheCommand compares docs/command.md with the help of the command. With
 // -update it rewrites the page.
 func TestPageOfTheCommand(t *testing.T) {
-	want := pageOf(newRoot(Extras{}))
-	if *updatePage {
-		if err := os.WriteFile(commandPage, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(commandPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Error("docs/command.md is outdated; go test ./cmd/bowline/internal/command -run TestPageOfTheCommand -update rewrites it")
-	}
+	testenv.Page(t, "../../../../docs/command.md", pageOf(newRoot(Extras{})), *updatePage)
 }
 
 func pageOf(root *cobra.Command) string {
