@@ -32,6 +32,7 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 		defer a.finish(t)
 		defer func() {
 			b.handler.Close(0)
+			synctest.Wait() // room is given back by the goroutines that served
 			b.handler.served.wantHeld(t, 0)
 		}()
 		test(t, b)
