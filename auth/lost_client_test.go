@@ -26,6 +26,20 @@ func (f *fixture) lose(at authtest.Endpoint, client string, refuse authtest.Lie)
 	})
 }
 
+// findLost lets a refresh find out that the authorization server has lost the client.
+func (f *fixture) findLost(t *testing.T, a *Authorizer) {
+	t.Helper()
+	lost, err := a.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expireBy(t, a, 2*time.Hour)
+	f.lose(authtest.Token, lost.ClientID, answerWith(http.StatusUnauthorized, `{"error":"invalid_client"}`))
+	if _, err := call(t.Context(), a, f.url); err == nil {
+		t.Fatal("the refresh succeeded with a client that the server has lost")
+	}
+}
+
 func answerWith(status int, body string) authtest.Lie {
 	return func(a *authtest.Answer) { a.Status, a.Redirect, a.Body = status, "", []byte(body) }
 }
@@ -71,15 +85,7 @@ func TestLoginReplacesARegistrationThatTheServerHasLost(t *testing.T) {
 func TestLoginReplacesARegistrationThatARefreshFoundLost(t *testing.T) {
 	f := newFixture(t, authtest.Options{})
 	a := loggedIn(t, f, Options{})
-	lost, err := a.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	expireBy(t, a, 2*time.Hour)
-	f.lose(authtest.Token, lost.ClientID, answerWith(http.StatusUnauthorized, `{"error":"invalid_client"}`))
-	if _, err := call(t.Context(), a, f.url); err == nil {
-		t.Fatal("the refresh succeeded with a client that the server has lost")
-	}
+	f.findLost(t, a)
 	if e, err := a.Status(t.Context()); err != nil || e == nil || e.Refresh.IsZero() {
 		t.Errorf("the login is not kept: %+v, %v", e, err)
 	}

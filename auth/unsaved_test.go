@@ -200,15 +200,7 @@ func TestALostRegistrationIsRemovedFromMemory(t *testing.T) {
 	f := newFixture(t, authtest.Options{})
 	a := f.login(t, Options{Store: lockedStore{NewMemory()}, Interact: consent, Offline: true})
 	wantCall(t, a, f.url)
-	lost, err := a.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	expireBy(t, a, 2*time.Hour)
-	f.lose(authtest.Token, lost.ClientID, answerWith(http.StatusUnauthorized, `{"error":"invalid_client"}`))
-	if _, err := call(t.Context(), a, f.url); err == nil {
-		t.Fatal("the refresh succeeded with a client that the server has lost")
-	}
+	f.findLost(t, a)
 	if e, err := a.store.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != nil || err != nil {
 		t.Errorf("the registration is kept: %+v, %v", e, err)
 	}
