@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -110,6 +111,14 @@ type Options struct {
 	// Asking limits the calls of features that ask their client.
 	Asking AskingOptions
 
+	// Route serves methods of MCP from their undecoded params, by name, in place of the features of this server: a
+	// gateway passes them on. A message is checked as always before that: its size, the revision and its methods, and the
+	// capability that the method needs, which Capabilities must have, since no feature of the server brings it. Middleware
+	// sees the params as a *json.RawMessage. New panics for a method that the server does not have, or that is
+	// about what it keeps of its clients: initialize, server/discover, logging/setLevel, and subscriptions to resources
+	// or changes.
+	Route map[string]RawHandler
+
 	// Fallback serves unknown methods and notifications. Its params are a
 	// json.RawMessage. Nil: the server answers unknown requests with -32601.
 	Fallback Handler
@@ -118,6 +127,16 @@ type Options struct {
 	// for instance extensions, experimental capabilities, and tools that are added later.
 	Capabilities protocol.ServerCapabilities
 }
+
+// A RawHandler serves a method of MCP from its undecoded params, for Options.Route. The params are an object without the
+// members requestState and inputResponses, which Request.State and Request.Answers have. The result must be valid JSON, and
+// an object. For clients of 2026-07-28 the server adds the members that their results must have and this one
+// lacks: resultType, cacheScope and ttlMs, and a _meta that names the server.
+//
+// A RawHandler runs as the handler of a tool does, with what its context offers: RequestFrom, Progress, Logger, Origin, and
+// the end of the request. For tools/call, prompts/get and resources/read it may ask the client, as a handler with Waits does, or
+// return InputRequired. A *jsonrpc.Error becomes the error of the response as it is.
+type RawHandler func(ctx context.Context, params json.RawMessage) (result json.RawMessage, err error)
 
 // AskingOptions limit calls that ask their client. The zero value of each field means
 // its default.

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -36,5 +39,16 @@ func (s *Server) table() map[string]*method {
 	initialize, called := methods[protocol.MethodInitialize], methods[protocol.MethodCallTool]
 	initialize.encode, called.encode = s.capabilities.encodeIntroduced(initialize.encode), encodeCalled(called.encode)
 	called.mayLackMeta = true
+	s.route(methods)
 	return methods
+}
+
+// route replaces rows of the table by those of Options.Route.
+func (s *Server) route(methods map[string]*method) {
+	for name, serve := range s.options.Route {
+		if methods[name] == nil || slices.Contains(kept(), name) || serve == nil {
+			panic(fmt.Sprintf("server: Route: %q: it needs a method of MCP that the server does not keep for itself, and a function", name))
+		}
+		methods[name] = routed(name, serve, s.rounds.check)
+	}
 }
