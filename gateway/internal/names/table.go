@@ -1,0 +1,89 @@
+//bowline:pure
+
+package names
+
+import (
+	"cmp"
+	"slices"
+)
+
+// An Own is a thing as its server calls it: a tool or a prompt.
+type Own struct{ Server, Name string }
+
+// A Table holds the names of one kind of things, each with its owner. It is immutable.
+type Table struct {
+	owners map[string]Own
+	names  map[Own]string
+	hidden []Hidden
+}
+
+// Hidden is a thing that is not offered, since another has its name. That happens to bare names, and to names that a
+// server invents so that they look like one that was changed.
+type Hidden struct {
+	Own
+	Advertised string
+	By         Own // has the name
+}
+
+// Table gives each name to one of the things: first to those whose name begins with their server, then to the first
+// in file order, then to the one whose own name was kept. The order of the list does not matter, and things without
+// a name are left out.
+func (p *Plan) Table(all []Own) *Table {
+	claims := make([]claim, 0, len(all))
+	for _, own := range all {
+		if name, notice := p.Name(own.Server, own.Name); name != "" {
+			claims = append(claims, claim{own, name, p.keys[own.Server] == noPrefix, p.rank[own.Server], notice != ""})
+		}
+	}
+	slices.SortFunc(claims, claim.compare)
+	t := &Table{owners: make(map[string]Own, len(claims)), names: make(map[Own]string, len(claims))}
+	for _, c := range claims {
+		switch owner, taken := t.owners[c.name]; {
+		case !taken:
+			t.owners[c.name], t.names[c.own] = c.own, c.name
+		case owner != c.own:
+			t.hidden = append(t.hidden, Hidden{c.own, c.name, owner})
+		}
+	}
+	return t
+}
+
+// A claim is a thing that wants a name.
+type claim struct {
+	own     Own
+	name    string
+	bare    bool
+	rank    int
+	changed bool
+}
+
+func (c claim) compare(d claim) int {
+	return cmp.Or(compareBool(c.bare, d.bare), cmp.Compare(c.rank, d.rank), compareBool(c.changed, d.changed), cmp.Compare(c.own.Name, d.own.Name))
+}
+
+// compareBool sorts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// Own returns what a client means by a name.
+func (t *Table) Own(name string) (own Own, ok bool) {
+	own, ok = t.owners[name]
+	return own, ok
+}
+
+// Name returns what clients call a thing; ok is false if it is not offered.
+func (t *Table) Name(own Own) (name string, ok bool) {
+	name, ok = t.names[own]
+	return name, ok
+}
+
+// Hidden returns the things that are not offered since another has their name, in a stable order.
+func (t *Table) Hidden() []Hidden { return slices.Clone(t.hidden) }
