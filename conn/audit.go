@@ -42,7 +42,7 @@ func (c *Conn) timesRequests() bool { return c.options.Hooks.ServeStopped != nil
 // tellAuditor tells the Auditor how a request has ended. The first call for a request counts.
 func (c *Conn) tellAuditor(ctx context.Context, in *Incoming, e telemetry.ServeStopped) {
 	auditor := c.auditor()
-	if auditor == nil || in.Implied || in.told.Swap(true) {
+	if auditor == nil || in.Implied || in.mark(isAudited) {
 		return
 	}
 	c.reportPanic("Audit", guard(func() error { auditor.RequestEnded(ctx, in, e); return nil }))

@@ -44,17 +44,16 @@ type Incoming struct {
 	// Implied says that the peer has not sent the message itself; see transport.Inbound.
 	Implied bool
 
-	exclusive bool        // requests behind it wait until it has been answered
-	streaming bool        // it stays open until either side ends it
-	nested    bool        // the peer needs its answer in order to answer one of our calls
-	droppable bool        // a notification that may be dropped when too many wait
-	immediate bool        // the loop itself runs the handler
-	failed    bool        // its answer is an error
-	stuck     bool        // the hooks were told that its handler is stuck; only the shell uses this
-	size      uint32      // what Size returns
-	named     atomic.Bool // SetTarget was called
-	left      atomic.Bool // leave was called
-	told      atomic.Bool // the Auditor knows how it ended
+	exclusive bool   // requests behind it wait until it has been answered
+	streaming bool   // it stays open until either side ends it
+	nested    bool   // the peer needs its answer in order to answer one of our calls
+	droppable bool   // a notification that may be dropped when too many wait
+	immediate bool   // the loop itself runs the handler
+	failed    bool   // its answer is an error
+	stuck     bool   // the hooks were told that its handler is stuck; only the shell uses this
+	size      uint32 // what Size returns
+	marks     atomic.Uint32
+	belongs   int64 // what For returns; set before the request is served
 
 	room     transport.Room // of its link; nil after letGo, and if there is none
 	label    string         // for a notification: Class.Key; for a request: its target
@@ -71,6 +70,16 @@ type Incoming struct {
 	took    time.Duration // how long its handler ran
 	leave   func()        // lets another goroutine read the link; nil on a worker
 }
+
+// These are what Incoming.marks has.
+const (
+	isNamed   = 1 << iota // SetTarget was called
+	hasLeft               // leave was called
+	isAudited             // the Auditor knows how it ended
+)
+
+// mark sets a mark, and reports whether it was set before.
+func (in *Incoming) mark(one uint32) (before bool) { return in.marks.Or(one)&one != 0 }
 
 // letGo gives back the room of a request whose handler has returned, or will not be called. Nobody else uses
 // the request then.
@@ -96,13 +105,18 @@ func (in *Incoming) Size() int { return int(in.size) }
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
+// For returns the id of the request of this side on whose stream a request of the peer came: the peer makes it because of that
+// one. It returns 0 if the link does not tell its requests apart, as pipes do not, and if the stream is for no
+// request.
+func (in *Incoming) For() int64 { return in.belongs }
+
 // SetTarget names what the request is about, such as a tool. Hooks.ServeStopped gets
 // the name, and so do Hooks.Stuck and a StuckError if the handler does not return.
 // Metrics count by this name, so use only a small set of names. Call SetTarget once,
 // from the handler, before it returns.
 func (in *Incoming) SetTarget(name string) {
 	in.label = name
-	in.named.Store(true)
+	in.mark(isNamed)
 }
 
 // SetResult sets a result that encodes itself into the frame of the answer. The Conn then
@@ -113,7 +127,7 @@ func (in *Incoming) SetResult(result jsonrpc.Value) { in.result = result }
 
 // Target returns what SetTarget was given.
 func (in *Incoming) Target() string {
-	if !in.named.Load() {
+	if in.marks.Load()&isNamed == 0 {
 		return ""
 	}
 	return in.label
@@ -143,7 +157,7 @@ func (in *Incoming) TryNotify(ctx context.Context, method string, params json.Ra
 // Leave lets another goroutine read the link, if this one does. A handler calls it before it waits for
 // anything. Call does so itself.
 func (in *Incoming) Leave() {
-	if in.leave != nil && !in.left.Swap(true) {
+	if in.leave != nil && !in.mark(hasLeft) {
 		in.leave()
 	}
 }

@@ -161,6 +161,7 @@ func (s *streams) asked(request *Incoming) (suspend bool) {
 	if on == nil {
 		return false
 	}
+	request.belongs = on.request
 	if request.nested {
 		on.nested++
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Request sends a request with any method, in any revision, and returns the result
@@ -41,6 +43,18 @@ type rawParams struct {
 	Others map[string]json.RawMessage `json:",unknown"`
 }
 
+// A rawCall is an undecoded request on its way.
+type rawCall struct {
+	outgoing[rawParams, json.RawMessage, *rawParams]
+	known *inFlight
+}
+
+// MakeMessage implements conn.MessageMaker.
+func (c *rawCall) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
+	c.known.id.Store(id)
+	return c.outgoing.MakeMessage(ctx, id, epoch)
+}
+
 func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
 	params := new(rawParams)
 	if err := protocol.Unmarshal(raw, params); err != nil {
@@ -52,9 +66,16 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 	if subject != "" {
 		any.name = func(*rawParams) string { return subject }
 	}
-	c := &outgoing[rawParams, json.RawMessage, *rawParams]{method: any, session: s.session, params: params, options: s.options}
+	known, ok := s.client.table.requests[name]
+	if ok {
+		any.arguments = func(s *session, _ *rawParams) *transport.Arguments { return known.argumentsOf(s, raw) }
+	}
+	calls := rawCallsIn(&s.raw)
+	c := &rawCall{known: calls.begin(ctx)}
+	defer calls.end(c.known)
+	c.method, c.session, c.params, c.options = any, s.session, params, s.options
 	request := c.options.request(name, c)
-	if known, ok := s.client.table.requests[name]; ok && known.countsByName() {
+	if ok && known.countsByName() {
 		request.Target = subject
 	}
 	result, err := s.conn.Call(ctx, request)

@@ -71,6 +71,11 @@ type traits[P, R any] struct {
 type anyMethod interface {
 	callInside(context.Context, *Request) (any, error)
 	countsByName() bool
+
+	// These are for params and results that nobody decodes.
+	adjustRaw(*session, json.RawMessage, *CallOptions)
+	argumentsOf(*session, json.RawMessage) *transport.Arguments
+	learnRaw(*session, json.RawMessage)
 }
 
 // requestParams are params that carry _meta.
@@ -282,4 +287,33 @@ func (m *method[P, R, Q]) decode(raw json.RawMessage, result *R, modern, tasks b
 		return nil, &ResultError{err}
 	}
 	return result, nil
+}
+
+// adjustRaw changes the options of a call whose params are not decoded, as roundTrip does for others.
+func (m *method[P, R, Q]) adjustRaw(s *session, raw json.RawMessage, o *CallOptions) {
+	if m.adjust == nil {
+		return
+	}
+	if params := new(P); protocol.UnmarshalParams(raw, params) == nil {
+		m.adjust(s, params, o)
+	}
+}
+
+// argumentsOf returns the arguments that the transport mirrors.
+func (m *method[P, R, Q]) argumentsOf(s *session, raw json.RawMessage) *transport.Arguments {
+	params := new(P)
+	if m.arguments == nil || protocol.UnmarshalParams(raw, params) != nil {
+		return nil
+	}
+	return m.arguments(s, params)
+}
+
+// learnRaw stores what later requests need from a result that the program gets undecoded.
+func (m *method[P, R, Q]) learnRaw(s *session, raw json.RawMessage) {
+	if m.learn == nil {
+		return
+	}
+	if result := new(R); unmarshalResult(raw, result) == nil {
+		m.learn(s, result)
+	}
 }

@@ -51,6 +51,7 @@ type session struct {
 	restore    restore.Restorer
 	outage     restore.Outage
 	cache      cache.Cache[*peer]
+	raw        atomic.Pointer[rawCalls] // nil until the first
 }
 
 // A start is the part of Connect and Start that hands the session to its supervisor. The

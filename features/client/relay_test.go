@@ -1,0 +1,161 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// What another client says of itself stays on its own link. Everything else that it sends goes on.
+//
+// Guarantees: G-0089.4
+func TestRelayKeepsTheOtherClientToItself(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		var got map[string]json.RawMessage
+		s := server.New(serverInfo, server.Options{
+			Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{}},
+			Route: map[string]server.RawHandler{protocol.MethodCallTool: func(_ context.Context, params json.RawMessage) (json.RawMessage, error) {
+				got = nil
+				return json.RawMessage(`{"content":[],"own":[1]}`), json.Unmarshal(params, &got)
+			}},
+		})
+		session := connectTo(t, s, client.Options{ProtocolVersion: version})
+		result, err := session.Relay(t.Context(), protocol.MethodCallTool, json.RawMessage(`{"name":"any","new":{"b":[1,2]},"_meta":{"mine":1,"progressToken":"theirs",
+			"io.modelcontextprotocol/protocolVersion":"1999-01-01","io.modelcontextprotocol/clientInfo":{"name":"them","version":"0"},
+			"io.modelcontextprotocol/clientCapabilities":{"roots":{}},"io.modelcontextprotocol/logLevel":"debug"}}`))
+		meta := string(got["_meta"])
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case !strings.Contains(string(result), `"own":[1]`):
+			t.Errorf("%s: the result is %s", version, result)
+		case string(got["new"]) != `{"b":[1,2]}` || string(got["name"]) != `"any"` || !strings.Contains(meta, `"mine":1`):
+			t.Errorf("%s: the server got %s", version, got)
+		case strings.Contains(meta, "theirs") || strings.Contains(meta, "1999") || strings.Contains(meta, "them") || strings.Contains(meta, "roots") || strings.Contains(meta, "debug"):
+			t.Errorf("%s: what the other client says of itself is in %s", version, meta)
+		case protocol.IsModern(version) != strings.Contains(meta, `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`):
+			t.Errorf("%s: the revision of this session is not in %s", version, meta)
+		}
+	}
+}
+
+func connectTo(t *testing.T, s *server.Server, o client.Options) *client.Session {
+	t.Helper()
+	session, err := client.New(clientInfo, o).Connect(timeoutContext(t), specification.WatchClient(t, inmem.New(s.Accept, inmem.Options{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close(context.Background()) })
+	return session
+}
+
+// A relayed request that fails says whether the server may have executed it, and has the server's own error.
+//
+// Guarantees: G-0089.4
+func TestRelayKeepsErrorAndDelivery(t *testing.T) {
+	session := connectTo(t, server.New(serverInfo, server.Options{}), client.Options{})
+	_, err := session.Relay(t.Context(), "no/such", nil)
+	if !client.NotExecuted(err) && err == nil {
+		t.Errorf("got %v", err)
+	}
+	if _, err = session.Relay(t.Context(), protocol.MethodCallTool, json.RawMessage(`{"name":"a","name":"b"}`)); !client.NotExecuted(err) {
+		t.Errorf("a call that cannot be read: %v", err)
+	}
+	session.Close(t.Context())
+	if _, err = session.Relay(t.Context(), protocol.MethodListTools, nil); !client.NotExecuted(err) {
+		t.Errorf("a call after the end: %v", err)
+	}
+}
+
+// A tool that was listed through Relay is called as CallTool calls it, for instance with the headers that its schema demands.
+//
+// Guarantees: G-0089.4
+func TestRelayMirrorsArguments(t *testing.T) {
+	s := server.New(serverInfo, server.Options{})
+	schema := json.RawMessage(`{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}`)
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: schema}, func(context.Context, *protocol.CallToolParams) (string, error) { return "done", nil })
+	session := newSite(t, s).open(client.Options{})
+	call := json.RawMessage(`{"name":"t","arguments":{"region":"eu"}}`)
+	if _, err := session.Relay(t.Context(), protocol.MethodCallTool, call); err == nil {
+		t.Error("the call has succeeded before the list is known: the test proves nothing")
+	}
+	if _, err := session.Relay(t.Context(), protocol.MethodListTools, nil); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := session.Relay(t.Context(), protocol.MethodCallTool, call); err != nil || !strings.Contains(string(result), "done") {
+		t.Errorf("got %s, %v", result, err)
+	}
+}
+
+// A question of a legacy server leads to the call on whose stream it came. Over pipes it may belong to any call in flight.
+//
+// Guarantees: G-0089.5
+func TestAskingFindsTheCallOfAQuestion(t *testing.T) {
+	type name struct{}
+	for _, over := range []string{"http", "pipes"} {
+		for _, version := range []string{protocol.Version20250618, protocol.LatestLegacy, protocol.Latest} {
+			t.Run(over+" "+version, func(t *testing.T) {
+				var mu sync.Mutex
+				found := make(map[string][]string) // the calls that a question may belong to, by the one that it is for
+				var both, seen sync.WaitGroup
+				both.Add(2)
+				seen.Add(2)
+				o := client.Options{ProtocolVersion: version, Elicit: func(ctx context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+					both.Done()
+					both.Wait() // so that both calls are in flight
+					for _, of := range client.Asking(ctx) {
+						mu.Lock()
+						found[p.Message] = append(found[p.Message], of.Value(name{}).(string))
+						mu.Unlock()
+					}
+					seen.Done()
+					seen.Wait() // no call may end before
+					return client.Accept(struct{}{})
+				}}
+				s := server.New(serverInfo, server.Options{})
+				server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, in struct{ Who string }) (string, error) {
+					return in.Who, server.Confirm(ctx, in.Who)
+				}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+				session := connectTo(t, s, o)
+				if over == "http" {
+					session = newSite(t, s).open(o)
+				}
+				var calls sync.WaitGroup
+				for _, who := range []string{"a", "b"} {
+					ctx := context.WithValue(t.Context(), name{}, who)
+					calls.Go(func() {
+						var err error
+						if protocol.IsModern(version) {
+							_, err = client.Call[string](ctx, session, "ask", map[string]string{"Who": who})
+						} else {
+							_, err = session.Relay(ctx, protocol.MethodCallTool, json.RawMessage(`{"name":"ask","arguments":{"Who":"`+who+`"}}`))
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				calls.Wait()
+				for _, who := range []string{"a", "b"} {
+					want := []string{who}
+					if over == "pipes" && !protocol.IsModern(version) {
+						want = []string{"a", "b"}
+					}
+					slices.Sort(found[who])
+					if !slices.Equal(found[who], want) {
+						t.Errorf("the question of %s may belong to %q, want %q", who, found[who], want)
+					}
+				}
+			})
+		}
+	}
+}
