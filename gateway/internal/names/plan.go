@@ -113,6 +113,12 @@ func (p *Plan) key(server Server) (key, problem string) {
 	return key, problem
 }
 
+// Key returns what the names of a server begin with, "" if they are bare; ok is false if the server has no names.
+func (p *Plan) Key(server string) (key string, ok bool) {
+	key, ok = p.keys[server]
+	return strings.TrimPrefix(key, noPrefix), ok
+}
+
 // Name returns what a thing of a server is called, and a notice if its own name could not be kept. The server must be
 // in the Plan; name is "" otherwise, and if own is empty.
 func (p *Plan) Name(server, own string) (name, notice string) {

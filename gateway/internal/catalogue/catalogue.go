@@ -1,0 +1,69 @@
+package catalogue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/names"
+)
+
+// A Catalogue is what is known now. All its methods may be called from every goroutine.
+type Catalogue struct {
+	path string // "": nothing is saved
+
+	now     atomic.Pointer[Snapshot]
+	mu      sync.Mutex // held by those who replace the snapshot
+	changed chan struct{}
+
+	saving sync.Mutex // held by Save
+	saved  *Snapshot
+}
+
+// New returns an empty Catalogue that is not saved.
+func New() *Catalogue {
+	c := &Catalogue{changed: make(chan struct{})}
+	c.now.Store(Empty())
+	return c
+}
+
+// Snapshot returns what is known now. It never waits.
+func (c *Catalogue) Snapshot() *Snapshot { return c.now.Load() }
+
+// Changed returns a channel that is closed when there is a newer Snapshot. Call it before Snapshot, so that nothing is
+// missed between the two.
+func (c *Catalogue) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// Apply takes over the servers of a file; see [Snapshot.Apply]. It returns the kinds of which something else is
+// offered now.
+func (c *Catalogue) Apply(plan *names.Plan, servers []Server) []Kind {
+	return c.replace(func(s *Snapshot) *Snapshot { return s.Apply(plan, servers) })
+}
+
+// Learn takes over a list of a server, and reports whether something else is offered now; see [Snapshot.Learn]. The
+// entries are copied.
+func (c *Catalogue) Learn(from Server, kind Kind, list List) bool {
+	return len(c.replace(func(s *Snapshot) *Snapshot { return s.Learn(from, kind, list) })) > 0
+}
+
+func (c *Catalogue) replace(by func(*Snapshot) *Snapshot) (changed []Kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.now.Load()
+	next := by(before)
+	if next == before {
+		return nil
+	}
+	for _, kind := range Kinds() {
+		if before.Digest(kind) != next.Digest(kind) {
+			changed = append(changed, kind)
+		}
+	}
+	c.now.Store(next)
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return changed
+}

@@ -1,0 +1,281 @@
+//bowline:pure
+
+package catalogue
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Kind is one of the lists of a server.
+type Kind string
+
+// The kinds, with the names that their lists have in MCP.
+const (
+	Tools     Kind = "tools"
+	Prompts   Kind = "prompts"
+	Resources Kind = "resources"
+	Templates Kind = "resourceTemplates"
+)
+
+// Kinds returns all kinds.
+func Kinds() []Kind { return []Kind{Tools, Prompts, Resources, Templates} }
+
+const (
+	// MaxEntries is how many entries a list of a server may have. What follows is left out.
+	MaxEntries = 10_000
+	// MaxBytes is the size of a list of a server. What follows is left out.
+	MaxBytes = 16 << 20
+	// MaxEntry is the size of an entry, after its description was cut. A larger one is left out.
+	MaxEntry = 1 << 20
+	// MaxDescription is where a description is cut.
+	MaxDescription = 64 << 10
+	// MaxNotices is how many notices are kept of a list; one more says how many there were.
+	MaxNotices = 32
+
+	maxDepth  = 64  // of an entry: clients limit theirs, and parsers recurse
+	shownText = 128 // bytes of a server's text in a notice
+)
+
+// A Notice says what is not as the server has it.
+type Notice struct {
+	Server string `json:"server"`
+	Kind   Kind   `json:"kind"`
+	Text   string `json:"text"`
+}
+
+// An entry is one element of a list.
+type entry struct {
+	own    string          // its name or URI
+	raw    json.RawMessage // as the server has it, without white space
+	name   span            // where raw has the name of a tool or prompt
+	item   Item            // as it is offered
+	notice string          // if its name could not be kept
+}
+
+// named returns the entry as a server of this plan offers it.
+func (e entry) named(plan *names.Plan, server string, kind Kind) entry {
+	e.item, e.notice = Item{Server: server, Own: e.own, Name: e.own, Raw: e.raw}, ""
+	if kind == Tools || kind == Prompts {
+		e.item.Name, e.notice = plan.Name(server, e.own)
+		if e.item.Name != e.own && e.item.Name != "" {
+			e.item.Raw = splice(e.raw, e.name, e.item.Name)
+		}
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%d\n%s%s", len(e.item.Name), e.item.Name, e.item.Raw)
+	hash.Sum(e.item.sum[:0])
+	return e
+}
+
+type span struct{ start, end int }
+
+// identity is the member by which entries of a kind are told apart.
+func (k Kind) identity() string {
+	switch k {
+	case Resources:
+		return "uri"
+	case Templates:
+		return "uriTemplate"
+	default:
+		return "name"
+	}
+}
+
+// forms is which form the members of entries must have, by the first byte of their JSON. Others may have any form.
+var forms = map[string]byte{
+	"name": '"', "title": '"', "description": '"', "uri": '"', "uriTemplate": '"', "mimeType": '"', "size": '0',
+	"inputSchema": '{', "outputSchema": '{', "annotations": '{', "execution": '{', "_meta": '{', "icons": '[', "arguments": '[',
+}
+
+// accept takes over what a server lists, and returns a text for each thing that it leaves out or changes.
+func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string) {
+	var notes texts
+	size, seen := 0, make(map[string]bool, min(len(all), MaxEntries))
+	for i, raw := range all {
+		if len(entries) == MaxEntries || size > MaxBytes-min(len(raw), MaxEntry) {
+			notes.add("the last %d of %d are left out: at most %d, and %d bytes together, are offered", len(all)-i, len(all), MaxEntries, MaxBytes)
+			break
+		}
+		e, cut, err := acceptOne(kind, raw)
+		switch {
+		case err != nil:
+			notes.add("number %d is left out: %v", i+1, err)
+			continue
+		case seen[e.own]:
+			notes.add("%s is listed twice: the first one counts", shown(e.own))
+			continue
+		case cut > 0:
+			notes.add("the description of %s has %d bytes, and is cut to %d", shown(e.own), cut, MaxDescription)
+		}
+		seen[e.own], size = true, size+len(e.raw)
+		entries = append(entries, e)
+	}
+	return entries, notes.all()
+}
+
+// texts are the first MaxNotices of what is said.
+type texts struct {
+	first []string
+	more  int
+}
+
+func (t *texts) add(format string, args ...any) {
+	if len(t.first) == MaxNotices {
+		t.more++
+		return
+	}
+	t.first = append(t.first, fmt.Sprintf(format, args...))
+}
+
+func (t *texts) all() []string {
+	if t.more > 0 {
+		return append(t.first, fmt.Sprintf("and %d more", t.more))
+	}
+	return t.first
+}
+
+// acceptOne reads an entry. If its description was too long, cut is the length that it had.
+func acceptOne(kind Kind, raw json.RawMessage) (e entry, cut int, err error) {
+	if len(raw) > 4*MaxEntry {
+		return e, 0, fmt.Errorf("it has %d bytes", len(raw))
+	}
+	compact := jsontext.Value(bytes.Clone(raw)) // as it is read back from a file
+	if err := compact.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
+		return e, 0, errors.New("it is no JSON")
+	}
+	found, err := members(compact)
+	if err != nil {
+		return e, 0, err
+	}
+	e = entry{own: text(compact, found[kind.identity()]), raw: json.RawMessage(compact), name: found["name"]}
+	if err := e.check(kind, found); err != nil {
+		return e, 0, err
+	}
+	if description := text(compact, found["description"]); len(description) > MaxDescription {
+		cut = len(description)
+		e.raw = splice(e.raw, found["description"], beginning(description, MaxDescription))
+		if found, err = members(e.raw); err != nil {
+			return e, 0, err
+		}
+		e.name = found["name"]
+	}
+	if len(e.raw) > MaxEntry {
+		return e, 0, fmt.Errorf("%s has %d bytes, more than %d", shown(e.own), len(e.raw), MaxEntry)
+	}
+	return e, cut, nil
+}
+
+// check says why a client could not read the entry.
+func (e entry) check(kind Kind, found map[string]span) error {
+	if e.own == "" {
+		return fmt.Errorf("it has no %s", kind.identity())
+	}
+	for name, at := range found {
+		if form := forms[name]; form != 0 && jsontext.Value(e.raw[at.start:]).Kind() != jsontext.Kind(form) && e.raw[at.start] != 'n' {
+			return fmt.Errorf("the %s of %s has the wrong type", name, shown(e.own))
+		}
+	}
+	if schema, there := found["inputSchema"]; kind == Tools && (!there || e.raw[schema.start] != '{') {
+		return fmt.Errorf("the inputSchema of %s is no object", shown(e.own))
+	}
+	if kind != Templates {
+		return nil
+	}
+	if _, err := compile(e.own); err != nil {
+		return fmt.Errorf("%s: %w", shown(e.own), err)
+	}
+	return nil
+}
+
+// text returns a string, or "" if the value is none.
+func text(raw []byte, at span) string {
+	if at.start == at.end || raw[at.start] != '"' {
+		return ""
+	}
+	unquoted, _ := jsontext.AppendUnquote(nil, raw[at.start:at.end]) // it is valid: members has read it
+	return string(unquoted)
+}
+
+// members returns where the values of an object are. A name that is repeated is an error: readers differ in which of
+// the values they take, and what was checked must be what is used.
+func members(raw []byte) (map[string]span, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))
+	if begin, err := d.ReadToken(); err != nil || begin.Kind() != '{' {
+		return nil, errors.New("it is no JSON object")
+	}
+	found := map[string]span{}
+	for d.PeekKind() == '"' {
+		token, err := d.ReadToken()
+		if err != nil {
+			return nil, fmt.Errorf("it is no JSON: %w", err)
+		}
+		name := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, fmt.Errorf("it is no JSON: %w", err)
+		}
+		if _, repeated := found[name]; repeated {
+			return nil, fmt.Errorf("it repeats the member %s", shown(name))
+		}
+		if depth(value) > maxDepth {
+			return nil, fmt.Errorf("its member %s is nested deeper than %d", shown(name), maxDepth)
+		}
+		end := int(d.InputOffset())
+		found[name] = span{end - len(value), end}
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, fmt.Errorf("it is no JSON: %w", err)
+	}
+	return found, nil
+}
+
+// depth returns how deep a valid value is nested.
+func depth(value []byte) (deepest int) {
+	quoted, level := false, 0
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return deepest
+}
+
+// splice replaces a value by a text.
+func splice(raw []byte, at span, text string) []byte {
+	out := append(make([]byte, 0, len(raw)-(at.end-at.start)+len(text)+2), raw[:at.start]...)
+	out, _ = jsontext.AppendQuote(out, text) // the error only says that U+FFFD was needed
+	return append(out, raw[at.end:]...)
+}
+
+// beginning cuts a text between characters.
+func beginning(text string, most int) string {
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}
+
+// shown returns a server's text as it may appear in a notice: quoted, and not too long.
+func shown(text string) string {
+	if len(text) > shownText {
+		return fmt.Sprintf("%q...", beginning(text, shownText))
+	}
+	return fmt.Sprintf("%q", text)
+}

@@ -1,0 +1,192 @@
+package catalogue
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/private"
+)
+
+// MaxFile is the size of the largest file that is read or saved.
+const MaxFile = 128 << 20
+
+const maxServers = 10_000 // in a file
+
+// A FileError means that the catalogue could not be read or saved. The gateway works without its file: it then knows
+// nothing of servers that are away when it starts.
+type FileError struct {
+	Path string
+	Op   string // "read" or "save"
+	Err  error
+}
+
+// Error implements error.
+func (e *FileError) Error() string { return fmt.Sprintf("catalogue: %s %s: %v", e.Op, e.Path, e.Err) }
+
+// Unwrap implements errors.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Open returns the Catalogue of a file, which need not exist. The file must belong to this user, and other users must not
+// be able to replace it: what it says is shown to models as a server's own words. If it cannot be used, the Catalogue
+// begins empty, and the error is a [*FileError]; the file is replaced by the next Save.
+func Open(path string) (*Catalogue, error) {
+	c := New()
+	c.path = path
+	s, err := read(path)
+	if err != nil {
+		return c, &FileError{path, "read", err}
+	}
+	c.now.Store(s)
+	return c, nil
+}
+
+// document is the file.
+type document struct {
+	Version int              `json:"v"`
+	Servers []serverDocument `json:"servers"`
+}
+
+type serverDocument struct {
+	Name     string                `json:"name"`
+	Identity string                `json:"identity"`
+	Lists    map[Kind]listDocument `json:"lists"`
+}
+
+type listDocument struct {
+	At      time.Time         `json:"at"`
+	TTL     time.Duration     `json:"ttl,omitzero"`
+	Private bool              `json:"private,omitzero"`
+	Entries []json.RawMessage `json:"entries"`
+}
+
+func read(path string) (*Snapshot, error) {
+	if err := private.CheckFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	file, err := private.Open(path, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Empty(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > MaxFile {
+		return nil, fmt.Errorf("it is above the limit of %d bytes", MaxFile)
+	}
+	return decodeFile(text)
+}
+
+// decodeFile checks what it reads as if servers had said it.
+func decodeFile(text []byte) (*Snapshot, error) {
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return nil, err
+	}
+	switch {
+	case d.Version != 1:
+		return nil, fmt.Errorf("it has version %d, and only 1 is known", d.Version)
+	case len(d.Servers) > maxServers:
+		return nil, fmt.Errorf("it has %d servers, more than %d", len(d.Servers), maxServers)
+	}
+	empty := Empty()
+	servers, seen := make([]server, 0, len(d.Servers)), map[string]bool{}
+	for _, of := range d.Servers {
+		if of.Name == "" || seen[of.Name] {
+			return nil, fmt.Errorf("the server %q is there twice, or has no name", of.Name)
+		}
+		seen[of.Name] = true
+		one := server{Server: Server{Name: of.Name, Identity: of.Identity}}
+		for _, kind := range Kinds() {
+			if list, ok := of.Lists[kind]; ok {
+				one = one.with(empty.plan, kind, List{list.Entries, list.At, max(list.TTL, 0), list.Private})
+			}
+		}
+		servers = append(servers, one)
+	}
+	return build(empty.plan, servers), nil
+}
+
+// Save writes what has changed since the last Save to the file: whole or not at all, with mode 0600. A Catalogue
+// without a file does nothing. It fails with a [*FileError].
+func (c *Catalogue) Save() error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	s := c.Snapshot()
+	if c.path == "" || s == c.saved {
+		return nil
+	}
+	if err := write(c.path, s); err != nil {
+		return &FileError{c.path, "save", err}
+	}
+	c.saved = s
+	return nil
+}
+
+func encodeFile(s *Snapshot) ([]byte, error) {
+	d := document{Version: 1, Servers: make([]serverDocument, len(s.servers))}
+	for i, one := range s.servers {
+		d.Servers[i] = serverDocument{one.Name, one.Identity, map[Kind]listDocument{}}
+		for kind, list := range one.lists {
+			entries := make([]json.RawMessage, len(list.entries))
+			for j, e := range list.entries {
+				entries[j] = e.raw
+			}
+			d.Servers[i].Lists[kind] = listDocument{list.at, list.ttl, list.private, entries}
+		}
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // entries stay as they are
+	if err := e.Encode(d); err != nil {
+		return nil, err
+	}
+	if text.Len() > MaxFile {
+		return nil, fmt.Errorf("it would have %d bytes, above the limit of %d", text.Len(), MaxFile)
+	}
+	return text.Bytes(), nil
+}
+
+func write(path string, s *Snapshot) (err error) {
+	dir := filepath.Dir(path)
+	if err := private.CheckFolder(dir); err != nil {
+		return err
+	}
+	text, err := encodeFile(s)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+	}()
+	if _, err = file.Write(text); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(file.Name(), path); err == nil {
+		private.SyncFolder(dir)
+	}
+	return err
+}

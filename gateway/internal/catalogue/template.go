@@ -1,0 +1,91 @@
+//bowline:pure
+
+package catalogue
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+)
+
+// LongestURI is the length of the longest URI that a template may match.
+const LongestURI = 8 << 10
+
+const longestTemplate = 2 << 10
+
+// A template finds its server for the URI of a resource that no server has listed.
+type template struct {
+	Item
+	begins     string // the text before its first variable
+	expression *regexp.Regexp
+}
+
+func (m *merged) addTemplate(item Item) {
+	if expression, err := compile(item.Own); err == nil { // accept has checked it
+		begins, _, _ := strings.Cut(item.Own, "{")
+		m.templates = append(m.templates, template{item, begins, expression})
+	}
+}
+
+// Resource returns who has the resource with a URI: whoever lists it, or the first server, in file order, that has a
+// template for it. Its Own is the URI. An unknown URI is found nowhere: servers are not asked in turn, since the ones
+// that do not have it would learn of it.
+func (s *Snapshot) Resource(uri string) (Item, bool) {
+	if item, ok := s.Find(Resources, uri); ok {
+		return item, true
+	}
+	if len(uri) > LongestURI {
+		return Item{}, false
+	}
+	for _, t := range s.merged[Templates].templates {
+		if strings.HasPrefix(uri, t.begins) && t.expression.MatchString(uri) {
+			return Item{Server: t.Server, Own: uri, Name: uri}, true
+		}
+	}
+	return Item{}, false
+}
+
+// inVariable are the characters that a variable may stand for, with those that separate the elements of a list.
+const inVariable = `[-._~0-9A-Za-z%,=]`
+
+// operators is what an expression with an operator of RFC 6570 stands for.
+var operators = map[byte]string{
+	'+': `.*`,
+	'#': `(?:#.*)?`,
+	'.': `(?:\.` + inVariable + `*)?`,
+	'/': `(?:/(?:/|` + inVariable + `)*)?`,
+	';': `(?:;(?:;|` + inVariable + `)*)?`,
+	'?': `(?:\?(?:&|` + inVariable + `)*)?`,
+	'&': `(?:&(?:&|` + inVariable + `)*)?`,
+}
+
+// compile returns an expression for the URIs of a template. It may match a few more, since only the server knows
+// which of its variables may be what; the server then refuses them.
+func compile(text string) (*regexp.Regexp, error) {
+	if len(text) > longestTemplate {
+		return nil, errors.New("the template is too long")
+	}
+	var out strings.Builder
+	out.WriteString(`(?s)\A`)
+	for text != "" {
+		literal, rest, variable := strings.Cut(text, "{")
+		out.WriteString(regexp.QuoteMeta(literal))
+		if strings.Contains(literal, "}") {
+			return nil, errors.New("it is no URI template: a } without its {")
+		}
+		if !variable {
+			break
+		}
+		inside, after, closed := strings.Cut(rest, "}")
+		if !closed || inside == "" || strings.Contains(inside, "{") {
+			return nil, errors.New("it is no URI template: a { without its }")
+		}
+		if form, ok := operators[inside[0]]; ok {
+			out.WriteString(form)
+		} else {
+			out.WriteString(inVariable + `*`)
+		}
+		text = after
+	}
+	return regexp.Compile(out.String() + `\z`)
+}
