@@ -60,7 +60,7 @@ func (a *attempts) encode(waiting *call) outcome {
 	if err != nil {
 		return outcome{ending: ending{Refused, NotSent, &messageError{err}}}
 	}
-	out.call, out.stream = waiting, a.by.stream()
+	out.call, out.stream = waiting, a.stream
 	waiting.out = out
 	return outcome{}
 }
@@ -70,7 +70,7 @@ func (a *attempts) encode(waiting *call) outcome {
 func (a *attempts) lend(ctx context.Context, waiting *call) (posted bool) {
 	c, r := a.conn, &a.request
 	ev := event{
-		kind: callMade, handshake: a.by.handshake != nil, serving: a.by.serving != nil || c.serves(ctx), silent: r.Silent,
+		kind: callMade, handshake: a.from == handshaking, serving: a.from == handler || c.serves(ctx), silent: r.Silent,
 		epoch: a.epoch, timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
 		out: &waiting.out,
 	}
@@ -87,7 +87,7 @@ func (a *attempts) address() outcome {
 	}
 	a.epoch = cmp.Or(a.request.Epoch, status.Epoch)
 	switch {
-	case status.State == Ready || a.by.handshake != nil:
+	case status.State == Ready || a.from == handshaking:
 		return outcome{}
 	case status.State == Closing || c.running.Load() == nil:
 		return c.refusedUnposted()

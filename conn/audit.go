@@ -7,7 +7,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // An Auditor is a Handler that learns how each request from the peer has ended, also if
@@ -31,93 +30,79 @@ type Auditor interface {
 }
 
 // auditor returns the handler, if it is an Auditor.
-func (c *Conn) auditor() Auditor {
-	auditor, _ := c.own.handler.(Auditor)
+func (r *record) auditor() Auditor {
+	auditor, _ := r.own.handler.(Auditor)
 	return auditor
 }
 
 // timesRequests reports whether somebody wants to know when a request came in.
-func (c *Conn) timesRequests() bool { return c.options.Hooks.ServeStopped != nil || c.auditor() != nil }
+func (r *record) timesRequests() bool {
+	return r.options.Hooks.ServeStopped != nil || r.auditor() != nil
+}
+
+// tellServed tells the hook and the Auditor that the handler of a request from the peer has
+// returned.
+func (r *record) tellServed(request served, began, ended instant, err error) {
+	in := request.Incoming
+	event := telemetry.ServeStopped{
+		Conn: r.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
+		Queued: began - in.received, Duration: ended - began, Err: err,
+	}
+	switch ctx := request.ctx; {
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrDraining): // a request that ends because of a drain is still answered
+		event.Outcome = telemetry.ServeCancelled
+	case err == nil:
+		event.Outcome = telemetry.ServeAnswered
+	case errors.As(err, new(*PanicError)):
+		event.Outcome, event.Code = telemetry.ServePanicked, in.failure
+	default:
+		event.Outcome, event.Code = telemetry.ServeFailed, in.failure
+	}
+	if hook := r.options.Hooks.ServeStopped; hook != nil && !in.Implied {
+		r.reporter().tell(func() { hook(request.ctx, event) })
+	}
+	r.tellAuditor(request.ctx, in, event)
+}
 
 // tellAuditor tells the Auditor how a request has ended. The first call for a request counts.
-func (c *Conn) tellAuditor(ctx context.Context, in *Incoming, e telemetry.ServeStopped) {
-	auditor := c.auditor()
+func (r *record) tellAuditor(ctx context.Context, in *Incoming, e telemetry.ServeStopped) {
+	auditor := r.auditor()
 	if auditor == nil || in.Implied || in.mark(isAudited) {
 		return
 	}
-	c.reportPanic("Audit", guard(func() error { auditor.RequestEnded(ctx, in, e); return nil }))
+	r.reportPanic("Audit", guard(func() error { auditor.RequestEnded(ctx, in, e); return nil }))
 }
 
 // tellUnserved gives back the room of a request whose handler was not called, because of err, and tells the Auditor.
-func (c *Conn) tellUnserved(in *Incoming, err error) {
+func (r *record) tellUnserved(in *Incoming, err error) {
 	in.letGo()
-	if c.auditor() == nil {
+	if r.auditor() == nil {
 		return
 	}
-	e := c.ended(in, telemetry.ServeCancelled, err)
+	e := r.ended(in, telemetry.ServeCancelled, err)
 	switch why := err.(type) { //nolint:errorlint // the reason of an end may wrap such an error, too
 	case *jsonrpc.DecodeError:
 		e.Outcome, e.Code = telemetry.ServeMalformed, why.Code
 	case *jsonrpc.Error:
 		e.Outcome, e.Code = telemetry.ServeRefused, why.Code
 	}
-	c.tellAuditor(withValues(context.Background(), in.Origin), in, e)
-}
-
-// tellMalformed tells the Auditor of a frame that is no message.
-func (r *receiver) tellMalformed(stream transport.Stream, from source, err *jsonrpc.DecodeError) {
-	if r.conn.auditor() != nil {
-		r.conn.tellUnserved(r.incoming(stream, &jsonrpc.Message{ID: err.ID}, 0, from), err)
-	}
-}
-
-// tellProbed tells the Auditor of a probe of the peer, which the Conn answers itself.
-func (r *receiver) tellProbed(stream transport.Stream, m *jsonrpc.Message, from source) {
-	if c := r.conn; c.auditor() != nil {
-		in := r.incoming(stream, m, 0, from)
-		c.tellAuditor(withValues(context.Background(), in.Origin), in, c.ended(in, telemetry.ServeAnswered, nil))
-	}
+	r.tellAuditor(withValues(context.Background(), in.Origin), in, e)
 }
 
 // tellStuck tells the Auditor of a request whose handler does not return.
-func (c *Conn) tellStuck(in *Incoming) {
-	if c.auditor() != nil {
-		c.tellAuditor(withValues(context.Background(), in.Origin), in, c.ended(in, telemetry.ServeCancelled, errStuck))
+func (r *record) tellStuck(in *Incoming) {
+	if r.auditor() != nil {
+		r.tellAuditor(withValues(context.Background(), in.Origin), in, r.ended(in, telemetry.ServeCancelled, errStuck))
 	}
 }
 
 var errStuck = errors.New("conn: the handler goes on although its context has ended")
 
 // ended returns how a request has ended that has waited until now.
-func (c *Conn) ended(in *Incoming, how telemetry.Outcome, err error) telemetry.ServeStopped {
+func (r *record) ended(in *Incoming, how telemetry.Outcome, err error) telemetry.ServeStopped {
 	var waited time.Duration
 	if in.received != 0 {
-		waited = c.now() - in.received
+		waited = r.now() - in.received
 	}
-	return telemetry.ServeStopped{Conn: c.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.Target(), Outcome: how, Queued: waited, Err: err}
-}
-
-// endRequests tells the Auditor, as tellUnserved does, of the requests that no step of the core will end, because the
-// loop breaks off: those whose handlers were not started.
-func (l *loop) endRequests(why error, effects []effect, events []event) {
-	for i := range effects {
-		if fx := &effects[i]; fx.kind == unserved {
-			l.conn.tellUnserved(fx.incoming, fx.err)
-		}
-	}
-	for in := range l.core.incoming.all() {
-		if in.serving.cancel == nil {
-			l.conn.tellUnserved(in, why)
-		}
-	}
-	for i := range events {
-		l.endRequest(why, &events[i])
-	}
-}
-
-// endRequest tells the Auditor of the request that an event brings, if it brings one.
-func (l *loop) endRequest(why error, ev *event) {
-	if ev.kind == requested {
-		l.conn.tellUnserved(ev.incoming, why)
-	}
+	return telemetry.ServeStopped{Conn: r.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.Target(), Outcome: how, Queued: waited, Err: err}
 }

@@ -22,20 +22,6 @@ type backgroundTask struct {
 	done chan struct{}
 }
 
-// inBackground returns the background of a Conn, and creates it if necessary. A
-// Conn that closes at the same time either ends it, or is seen to be closing.
-func (c *Conn) inBackground() *background {
-	if c.background.Load() == nil {
-		none := new(background)
-		none.ctx, none.cancel = context.WithCancelCause(context.Background())
-		c.background.CompareAndSwap(nil, none)
-		if now := c.status.read(); now.State == Closing {
-			c.background.Load().end(now.Reason)
-		}
-	}
-	return c.background.Load()
-}
-
 func (b *background) add(name string, run func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

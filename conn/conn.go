@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/actor"
-	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -17,29 +15,9 @@ import (
 // New or Accept, and start it with Run or Start. Its methods are safe for
 // concurrent use.
 type Conn struct {
-	options   *Tuning // without the options in own; many Conns may share it
-	own       ownOptions
-	role      role
-	isProcess bool                // the peer is a process that the transport starts
-	leaves    atomic.Bool         // LeaveOpening was called: Open opens the first link, and not Start
-	transport transport.Transport // nil for an acceptor
-	link      transport.Link      // nil for an initiator
-
-	born          time.Time
-	lastID        atomic.Int64
-	running       atomic.Pointer[loop]          // nil outside Start and Run
-	notifications atomic.Pointer[notifications] // nil before the first that waits
-	status        statusCell
-	counters      counters
-	background    atomic.Pointer[background] // nil before the first
-	stopping      atomic.Bool
-	heard         atomic.Bool // the peer has sent a message
-	done          wait.Signal // fires when the Conn has closed for good
-	epoch         uint64      // with which the next Run continues
-	gap           *gap        // the loop's; nil while the Conn is ready, and before it was
-
-	makeSlots sync.Once
-	slots     chan struct{} // see sendSlots
+	record
+	running atomic.Pointer[loop]          // nil outside Start and Run
+	slots   atomic.Pointer[chan struct{}] // see sendSlots; nil before the first message
 }
 
 // New returns an initiator (a client). Once it runs, it opens a link through t,
@@ -68,12 +46,8 @@ func Accept(link transport.Link, o Options) *Conn {
 
 func newConn(r role, initial State, o Options) *Conn {
 	common, own := o.split()
-	c := &Conn{
-		options: common,
-		own:     own,
-		role:    r,
-		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
-	}
+	c := &Conn{record: record{options: common, own: own, role: r}}
+	c.caller = caller{c, time.Now().Add(-time.Nanosecond)} // so that no instant is zero
 	c.status.replace(Status{State: initial, Since: c.born})
 	return c
 }
@@ -143,7 +117,7 @@ func (c *Conn) start(ctx context.Context, over func(error), endsInClose bool) er
 
 // enter gives the Conn a loop, whose mailbox is open. The caller has the loop.
 func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, actor.Held, error) {
-	l := newLoop(c, ctx)
+	l := newLoop(&c.record, ctx)
 	if !c.running.CompareAndSwap(nil, l) {
 		return nil, actor.Held{}, ErrRunning
 	}
@@ -159,11 +133,21 @@ func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, actor.Held, 
 	return l, l.mailbox.open(l.runOwn), nil
 }
 
-// post hands an event to the loop, or reports false when none will take it.
+// post implements handle.
 func (c *Conn) post(ev event) bool {
 	l := c.running.Load()
 	return l != nil && l.mailbox.post(ev)
 }
+
+// lend posts an event, and lends this goroutine to the loop if that has nothing to
+// do. It reports false when no loop will take the event.
+func (c *Conn) lend(ev *event) bool {
+	l := c.running.Load()
+	return l != nil && l.lend(ev)
+}
+
+// left implements handle.
+func (c *Conn) left() { c.running.Store(nil) }
 
 // Done returns a channel that is closed when the Conn has closed for good.
 func (c *Conn) Done() <-chan struct{} { return c.done.Wait() }
@@ -269,8 +253,3 @@ func (c *Conn) closed() error {
 	}
 	return ErrNotRunning
 }
-
-func (c *Conn) spares() *spares { return &c.options.Wheel.spares }
-
-// now is the time on the Conn's monotonic clock.
-func (c *Conn) now() instant { return time.Since(c.born) }

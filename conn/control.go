@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"sync"
 
 	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/transport"
@@ -85,41 +84,3 @@ func (c Control) Go(name string, f func(context.Context)) bool {
 // the program gave to them. The Conn itself reports panics in the callbacks that it
 // was given.
 func (c Control) ReportPanic(where string, panicked *PanicError) { c.conn.reportPanic(where, panicked) }
-
-// An openingCaller is the caller of Open, who opens the first link and runs its handshake
-// on his own goroutine (ADR-0054). Nil: there is none.
-type openingCaller struct {
-	mu   sync.Mutex
-	gone bool // the caller accepts no further job
-	job  *job // the next job for the caller; nil if there is none
-}
-
-// offer leaves a job to the caller of Open. It reports false if the caller accepts none.
-func (o *openingCaller) offer(j *job) bool {
-	if o == nil {
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.gone || o.job != nil {
-		return false
-	}
-	o.job = j
-	return true
-}
-
-// take returns the job that was left to the caller. After it has returned nil, offer
-// refuses every job.
-func (o *openingCaller) take() *job { return o.takeLast(false) }
-
-// takeLast is take. If last is set, offer refuses every further job.
-func (o *openingCaller) takeLast(last bool) *job {
-	if o == nil {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	j := o.job
-	o.job, o.gone = nil, o.gone || last || j == nil
-	return j
-}

@@ -282,6 +282,14 @@ func (c *core) attached() bool {
 	return state == Initializing || state == Ready
 }
 
+// credit returns how many frames the link may deliver now.
+func (c *core) credit() int32 {
+	if !c.attached() {
+		return 0
+	}
+	return int32(c.streams.credit(c.options.Credit))
+}
+
 func (c *core) emit(fx effect) {
 	if c.out == nil {
 		c.out = make([]effect, 0, fewEffects)

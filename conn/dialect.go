@@ -87,48 +87,6 @@ const (
 	Nested                        // a request that the peer makes in order to answer a request that this side made
 )
 
-// guarded recovers the panics of a Dialect. Otherwise they would end the loop, or the
-// goroutine that reads from the link.
-type guarded struct{ loop *loop }
-
-func (g guarded) dialect() Dialect { return g.loop.conn.own.dialect }
-
-func (g guarded) Classify(m jsonrpc.Message) (class Class) {
-	g.loop.reportPanic("Dialect.Classify", guard(func() error { class = g.dialect().Classify(m); return nil }))
-	return class
-}
-
-func (g guarded) Cancel(id jsonrpc.ID, why error) (m Message) {
-	g.loop.reportPanic("Dialect.Cancel", guard(func() error { m = g.dialect().Cancel(id, why); return nil }))
-	return m
-}
-
-func (g guarded) Probe() (m Message) {
-	g.loop.reportPanic("Dialect.Probe", guard(func() error { m = g.dialect().Probe(); return nil }))
-	return m
-}
-
-func (g guarded) Batches() (may bool) {
-	g.loop.reportPanic("Dialect.Batches", guard(func() error { may = g.dialect().Batches(); return nil }))
-	return may
-}
-
-// Awaits implements Awaiting for every Dialect.
-func (g guarded) Awaits() (waits bool) {
-	if awaiting, ok := g.dialect().(Awaiting); ok {
-		g.loop.reportPanic("Dialect.Awaits", guard(func() error { waits = awaiting.Awaits(); return nil }))
-	}
-	return waits
-}
-
-// Version implements Versioned for every Dialect.
-func (g guarded) Version() (version string) {
-	if versioned, ok := g.dialect().(Versioned); ok {
-		g.loop.reportPanic("Dialect.Version", guard(func() error { version = versioned.Version(); return nil }))
-	}
-	return version
-}
-
 // A plainDialect is JSON-RPC without a protocol above it.
 type plainDialect struct{}
 

@@ -71,10 +71,14 @@
 // frames, and the caller decodes results. After 100 to 120 ms without an event, the loop
 // gives up its goroutine and its buffers.
 //
+// What a Conn keeps from one loop to the next is its record (record.go). The loop knows its
+// Conn only as a handle (request.go), so the files of the loop can be read without those of
+// calls, which stand above them (ADR-0093).
+//
 // A link carries one stream or many, each with its own credit, order and end
 // (ADR-0019). A byte stream has only one. Over HTTP each request has its own.
 //
 // The package knows JSON-RPC, but not MCP: a [Dialect] and a handshake function teach
 // it the protocol above. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021,
-// ADR-0023 to ADR-0025, ADR-0027, ADR-0048, ADR-0050, and ADR-0055.
+// ADR-0023 to ADR-0025, ADR-0027, ADR-0048, ADR-0050, ADR-0055, and ADR-0093.
 package conn

@@ -23,7 +23,7 @@ func (l *loop) endOrResume(held actor.Held, mayEnd bool) {
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
 	return l.finished && l.tasks.n == 0 && l.atEnd().panicked == nil && l.interruption() == nil && l.hooks.Load() == nil &&
-		l.conn.notifications.Load().areIdle() && len(l.conn.background.Load().ending()) == 0
+		l.notifications.Load().areIdle() && len(l.background.Load().ending()) == 0
 }
 
 // A loopEnd contains what a loop remembers for its end. Most loops have none until then.
@@ -68,14 +68,13 @@ func (l *loop) linkClosed(err error) {
 
 // leave ends the loop. It removes the loop from everything that refers to it.
 func (l *loop) leave() {
-	c := l.conn
 	if l.unwatch != nil {
 		l.unwatch()
 	}
 	l.flush().flush(0)
-	c.options.Gate.leave(l)
-	c.options.Wheel.unset(l)
-	c.options.Wheel.parking.Remove(l, l.parkSlot)
+	l.leaveGate()
+	l.unsetProbe()
+	l.options.Wheel.parking.Remove(l, l.parkSlot)
 	stop(l.timer)
 	stop(l.atEnd().taskTimer)
 	switch {
@@ -83,10 +82,10 @@ func (l *loop) leave() {
 	case l.finished && l.tasks.n == 0:
 		l.giveUpBuffers()
 	default: // something may still refer to the buffers
-		c.options.Wheel.workers.parked()
+		l.options.Wheel.workers.parked()
 	}
-	c.counters.clear()
-	c.running.Store(nil)
+	l.counters.clear()
+	l.conn.left()
 	l.ended.Fire()
 }
 
@@ -107,7 +106,7 @@ func (l *loop) close() error {
 	}
 	l.mailbox.keep(remaining)
 	stuck := l.stuck()
-	l.conn.done.Fire()
+	l.done.Fire()
 	var err error
 	switch reason := l.core.reason; reason.Kind {
 	case Stopped, Drained, PeerEnded:
@@ -123,20 +122,20 @@ func (l *loop) close() error {
 // stuck waits a while for notifications, background functions and hooks, and
 // returns a *StuckError if any code is still running.
 func (l *loop) stuck() error {
-	names, grace := l.tasks.names(), l.conn.options.StopGrace
+	names, grace := l.tasks.names(), l.options.StopGrace
 	for running := range l.tasks.all {
 		if running.serves != nil {
 			l.reportStuck(running.serves)
 		}
 	}
-	shed, stuck := l.conn.notifications.Load().settle(grace)
+	shed, stuck := l.notifications.Load().settle(grace)
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}
 	if stuck != "" {
 		names = append(names, "notification "+stuck)
 	}
-	names = append(names, l.conn.background.Load().await(grace)...)
+	names = append(names, l.background.Load().await(grace)...)
 	if hooks := l.hooks.Load(); hooks != nil && !hooks.settle(grace) {
 		names = append(names, "a telemetry hook")
 	}
@@ -164,7 +163,7 @@ func (l *loop) afterPanic(panicked *PanicError) error {
 // isLast reports whether the Conn closes for good with this loop, however the loop
 // ends.
 func (l *loop) isLast() bool {
-	return l.conn.role == acceptor || l.conn.stopping.Load() || l.core.state() == Closing
+	return l.role == acceptor || l.stopping.Load() || l.core.state() == Closing
 }
 
 // breakOff ends the loop without the core, after a panic or an interruption: it
@@ -174,14 +173,14 @@ func (l *loop) breakOff(why Reason) error {
 	l.unpark()
 	l.handOver()
 	l.flush().flush(0)
-	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
+	to, grace := Starting, l.options.StopGrace
 	last := l.isLast()
 	if last {
 		to = Closing
 	}
-	c.epoch = l.core.epoch
-	c.options.Gate.leave(l)
-	l.move(to, why, c.epoch, time.Time{})
+	l.epoch = l.core.epoch
+	l.leaveGate()
+	l.move(to, why, l.epoch, time.Time{})
 	l.settleCallers(why)
 	for i := range l.buffers.batch { // no step handles these events any more, but the tasks that sent them have ended
 		l.endTask(&l.buffers.batch[i])
@@ -189,14 +188,14 @@ func (l *loop) breakOff(why Reason) error {
 	l.cancelAll(why)
 	l.linkClosed(nil)
 	if l.incarnation != nil {
-		l.closeLink(c.epoch, nil, grace)
+		l.closeLink(l.epoch, nil, grace)
 		l.flush().flush(0)
 	}
 	l.awaitTasks(why, 2*grace) // one grace for the link and one for handlers
 	l.discard(why, l.mailbox.close())
 	err := errors.Join(why.Err, l.atEnd().closeErr, l.stuck())
 	if last {
-		c.done.Fire()
+		l.done.Fire()
 	}
 	return err
 }
@@ -242,6 +241,31 @@ func (l *loop) settleCallers(why error) {
 			end(ev.out.id, ev.out.call, lost(NotSent))
 		}
 		l.closeUnbound(ev.unboundLink())
+	}
+}
+
+// endRequests tells the Auditor, as tellUnserved does, of the requests that no step of the core will end, because the
+// loop breaks off: those whose handlers were not started.
+func (l *loop) endRequests(why error, effects []effect, events []event) {
+	for i := range effects {
+		if fx := &effects[i]; fx.kind == unserved {
+			l.tellUnserved(fx.incoming, fx.err)
+		}
+	}
+	for in := range l.core.incoming.all() {
+		if in.serving.cancel == nil {
+			l.tellUnserved(in, why)
+		}
+	}
+	for i := range events {
+		l.endRequest(why, &events[i])
+	}
+}
+
+// endRequest tells the Auditor of the request that an event brings, if it brings one.
+func (l *loop) endRequest(why error, ev *event) {
+	if ev.kind == requested {
+		l.tellUnserved(ev.incoming, why)
 	}
 }
 

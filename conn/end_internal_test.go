@@ -77,7 +77,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 		"panic":       func(l *loop) { l.discard(errors.New("panic"), l.mailbox.close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(New(deadTransport{}, Options{}), context.Background())
+			l := newLoop(&New(deadTransport{}, Options{}).record, context.Background())
 			l.unpark()
 			l.step(&event{kind: stopAsked})
 			link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
@@ -119,7 +119,7 @@ func TestPanicEndsCallsAndLinks(t *testing.T) {
 			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, particulars: &particulars{link: link}}}
 		}, Sent},
 	} {
-		l := newLoop(New(deadTransport{}, Options{}), context.Background())
+		l := newLoop(&New(deadTransport{}, Options{}).record, context.Background())
 		l.unpark()
 		link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
 		test.place(l, caller, link)
@@ -229,7 +229,7 @@ func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
 		c := New(deadTransport{}, Options{Handler: handlerCalls(func() { <-finish })})
 		l := readyLoop(t, c)
 		in := incomingRequest(1)
-		in.conn, in.Epoch = c, 1
+		in.caller, in.Epoch = &c.caller, 1
 		l.mailbox.post(event{kind: requested, epoch: 1, incoming: in, frames: 1})
 		worked(l)
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})

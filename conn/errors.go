@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -212,6 +213,67 @@ func NotExecuted(err error) bool {
 	return errors.As(err, &call) && call.Delivery == NotSent
 }
 
+// asFault returns the error to send to the peer for the error of a handler. It does
+// not reveal the text of a panic.
+func asFault(err error) *jsonrpc.Error {
+	fault, own := FaultOf(err)
+	switch {
+	case fault != nil && (own || fault.Code != jsonrpc.CodeOverloaded): // the peer would repeat a request that was executed
+		return fault
+	case errors.As(err, new(*PanicError)):
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+	default:
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprint(err)}
+	}
+}
+
+// FaultOf returns the error response that the error of a handler contains, or nil, and whether it
+// is the handler's own. Otherwise another peer has answered it to a call of the handler, and its
+// code says nothing about the request that is being served. A Conn passes such a response on to
+// its peer, except jsonrpc.CodeOverloaded: that becomes an internal error.
+func FaultOf(err error) (fault *jsonrpc.Error, own bool) {
+	if !errors.As(err, &fault) {
+		return nil, false
+	}
+	return fault, !answersCall(err, fault)
+}
+
+// answersCall reports whether a call in the tree of err failed with the response. There may be
+// several calls, since a handler may join their errors.
+func answersCall(err error, fault *jsonrpc.Error) bool {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself, as errors.As does
+	case *CallError:
+		var its *jsonrpc.Error
+		return errors.As(e.Err, &its) && its == fault
+	case interface{ Unwrap() error }:
+		return answersCall(e.Unwrap(), fault)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return answersCall(err, fault) })
+	default:
+		return false
+	}
+}
+
+// An Attempt records one failed try of a call that was then retried.
+type Attempt struct {
+	ID       int64    // the id of the request; each attempt has its own id
+	Epoch    uint64   // the incarnation that the attempt was for
+	Cause    Cause    // how the attempt ended
+	Delivery Delivery // whether the peer may have executed the request
+	Err      error    // why the attempt failed; nil if it was answered
+}
+
+// MarshalJSON writes the fields in words.
+func (a Attempt) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID       int64    `json:"id"`
+		Epoch    uint64   `json:"epoch"`
+		Cause    Cause    `json:"cause"`
+		Delivery Delivery `json:"delivery"`
+		Error    string   `json:"error,omitempty"`
+	}{a.ID, a.Epoch, a.Cause, a.Delivery, textOf(a.Err)})
+}
+
 func (r Reason) Error() string {
 	switch {
 	case r.Kind == "" && r.Err == nil:
@@ -325,4 +387,13 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// shorten cuts a text that may come from a peer.
+func shorten(text string) string {
+	const most = 1024
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

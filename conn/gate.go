@@ -23,18 +23,18 @@ type Gate struct {
 	Hold   time.Duration // how long a place is kept while others wait; default 1 s
 
 	mu      sync.Mutex
-	held    list.List // elements are *gateEntry; the place that was held longest is first
-	waiting list.List // elements are *gateEntry; the oldest is first
+	held    list.List // elements are *gatePlace; the place that was held longest is first
+	waiting list.List // elements are *gatePlace; the oldest is first
 	timer   *time.Timer
 	armed   bool // whether the timer runs
 }
 
-// A gateEntry is one incarnation at the gate. Its loop refers to it while it waits
-// for a place or holds one.
-type gateEntry struct {
-	loop  *loop
-	epoch uint64
-	since time.Time // when it got its place
+// A gatePlace is what an incarnation has at a Gate, or waits for. The Gate's lock guards it.
+type gatePlace struct {
+	mailbox *mailbox // of the loop, which gets the event admitted
+	epoch   uint64
+	since   time.Time     // when the incarnation got it
+	at      *list.Element // in one of the two lists, unless another incarnation has taken the place
 }
 
 // Stats returns how many Conns connect and how many wait for a place.
@@ -44,27 +44,26 @@ func (g *Gate) Stats() telemetry.GateSample {
 	return telemetry.GateSample{Holding: g.held.Len(), Waiting: g.waiting.Len()}
 }
 
-// ask lets a loop wait for a place. When it gets one, it is sent the event admitted.
-func (g *Gate) ask(l *loop, epoch uint64) {
+// ask lets an incarnation wait for a place. When it gets one, its mailbox is sent the event
+// admitted. The loop must give what ask returns to leave, once.
+func (g *Gate) ask(m *mailbox, epoch uint64) *gatePlace {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l.gateEntry = g.waiting.PushBack(&gateEntry{loop: l, epoch: epoch})
+	p := &gatePlace{mailbox: m, epoch: epoch}
+	p.at = g.waiting.PushBack(p)
 	g.admit()
+	return p
 }
 
-// leave gives up a loop's place, or takes it out of the queue for one.
-func (g *Gate) leave(l *loop) {
-	if g == nil {
+// leave gives up a place, or takes an incarnation out of the queue for one.
+func (g *Gate) leave(p *gatePlace) {
+	if p == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.gateEntry == nil {
-		return
-	}
-	g.held.Remove(l.gateEntry) // a list ignores an element of the other list
-	g.waiting.Remove(l.gateEntry)
-	l.gateEntry = nil
+	g.held.Remove(p.at) // a list ignores an element of the other list
+	g.waiting.Remove(p.at)
 	g.admit()
 }
 
@@ -72,10 +71,10 @@ func (g *Gate) leave(l *loop) {
 // has ended, and gets none.
 func (g *Gate) admit() {
 	for g.waiting.Len() > 0 && g.free() {
-		next := g.waiting.Remove(g.waiting.Front()).(*gateEntry)
-		if next.loop.mailbox.post(event{kind: admitted, epoch: next.epoch}) {
+		next := g.waiting.Remove(g.waiting.Front()).(*gatePlace)
+		if next.mailbox.post(event{kind: admitted, epoch: next.epoch}) {
 			next.since = time.Now()
-			next.loop.gateEntry = g.held.PushBack(next)
+			next.at = g.held.PushBack(next)
 		}
 	}
 	g.arm()
@@ -101,7 +100,7 @@ const (
 
 // untilFree returns how long the place that was held longest can still be kept.
 func (g *Gate) untilFree() time.Duration {
-	oldest := g.held.Front().Value.(*gateEntry)
+	oldest := g.held.Front().Value.(*gatePlace)
 	return cmp.Or(max(g.Hold, 0), defaultHold) - time.Since(oldest.since)
 }
 

@@ -30,6 +30,14 @@ func wantAdmitted(t *testing.T, l *loop, epochs ...uint64) {
 	}
 }
 
+// admitSoon and forget do what a loop does with its place.
+func (g *Gate) admitSoon(l *loop, epoch uint64) { l.place = g.ask(&l.mailbox, epoch) }
+
+func (g *Gate) forget(l *loop) {
+	g.leave(l.place)
+	l.place = nil
+}
+
 // timerRuns reports whether the gate's timer is running.
 func (g *Gate) timerRuns() bool {
 	g.mu.Lock()
@@ -53,9 +61,9 @@ func TestGateAdmitsInTheOrderOfAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, loops := &Gate{Places: 1}, []*loop{idle(), idle(), idle(), idle()}
 		for i, l := range loops {
-			g.ask(l, uint64(i))
+			g.admitSoon(l, uint64(i))
 		}
-		g.leave(loops[2]) // while it waits
+		g.forget(loops[2]) // while it waits
 		left := loops[2]
 		loops = slices.Delete(loops, 2, 3)
 		for i, l := range loops {
@@ -63,7 +71,7 @@ func TestGateAdmitsInTheOrderOfAsking(t *testing.T) {
 			for _, later := range loops[i+1:] {
 				wantAdmitted(t, later)
 			}
-			g.leave(l)
+			g.forget(l)
 		}
 		wantAdmitted(t, left)
 		g.wantEmpty(t)
@@ -81,7 +89,7 @@ func TestGateDefaults(t *testing.T) {
 				for range 65 {
 					l := idle()
 					loops = append(loops, l)
-					g.ask(l, 1)
+					g.admitSoon(l, 1)
 				}
 				for _, l := range loops[:64] {
 					wantAdmitted(t, l, 1)
@@ -102,22 +110,22 @@ func TestGateDefaults(t *testing.T) {
 func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, first, second, third := &Gate{Places: 1, Hold: time.Second}, idle(), idle(), idle()
-		g.ask(first, 1)
+		g.admitSoon(first, 1)
 		advance(time.Hour)
 		if g.held.Len() != 1 || g.timer != nil {
 			t.Errorf("%d places are held, timer %v; want 1 and none while no loop waits", g.held.Len(), g.timer)
 		}
-		g.ask(second, 1)
+		g.admitSoon(second, 1)
 		wantAdmitted(t, second, 1)
-		g.leave(first) // the place was already taken from it
-		g.ask(third, 1)
+		g.forget(first) // the place was already taken from it
+		g.admitSoon(third, 1)
 		advance(time.Second - 1)
 		wantAdmitted(t, third)
 		advance(1)
 		wantAdmitted(t, third, 1)
-		g.leave(second)
-		g.leave(third)
-		g.leave(third)
+		g.forget(second)
+		g.forget(third)
+		g.forget(third)
 		g.wantEmpty(t)
 	})
 }
@@ -129,12 +137,12 @@ func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
 func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, loops := &Gate{Places: 2, Hold: time.Second}, []*loop{idle(), idle(), idle(), idle()}
-		g.ask(loops[0], 1)
+		g.admitSoon(loops[0], 1)
 		advance(time.Second / 2)
-		g.ask(loops[1], 1)
-		g.ask(loops[2], 1)
-		g.ask(loops[3], 1)
-		g.leave(loops[0])
+		g.admitSoon(loops[1], 1)
+		g.admitSoon(loops[2], 1)
+		g.admitSoon(loops[3], 1)
+		g.forget(loops[0])
 		wantAdmitted(t, loops[2], 1)
 		advance(time.Second - 1)
 		wantAdmitted(t, loops[3])
@@ -152,18 +160,18 @@ func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
 	g, ended, next := &Gate{Places: 1}, idle(), idle()
 	ended.mailbox.close()
-	g.ask(ended, 1)
-	g.ask(next, 1)
+	g.admitSoon(ended, 1)
+	g.admitSoon(next, 1)
 	wantAdmitted(t, next, 1)
-	g.leave(ended)
-	g.leave(next)
+	g.forget(ended)
+	g.forget(next)
 	g.wantEmpty(t)
 }
 
 // queuedLoop returns the loop of a Conn that waits at a gate whose only place is held. The test calls
 // its work.
 func queuedLoop(t *testing.T, g *Gate) *loop {
-	g.ask(idle(), 1)
+	g.admitSoon(idle(), 1)
 	l := entered(t, New(dead{}, Options{Tuning: Tuning{Gate: g}}))
 	worked(l)
 	if g.waiting.Len() != 1 {
@@ -201,14 +209,14 @@ func TestPlaceOfAStoppedConnGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Gate{Places: 1}
 		l, next := queuedLoop(t, g), idle()
-		g.ask(next, 1)
+		g.admitSoon(next, 1)
 		l.mailbox.post(event{kind: stopAsked})
-		g.leave(g.held.Front().Value.(*gateEntry).loop) // the event of its place comes behind the stop
-		if worked(l); l.incarnation != nil || l.conn.State() != Closing {
-			t.Errorf("state %s, a link was opened: %v; want closing and none", l.conn.State(), l.incarnation != nil)
+		g.leave(g.held.Front().Value.(*gatePlace)) // the event of its place comes behind the stop
+		if worked(l); l.incarnation != nil || l.status.state() != Closing {
+			t.Errorf("state %s, a link was opened: %v; want closing and none", l.status.state(), l.incarnation != nil)
 		}
 		wantAdmitted(t, next, 1)
-		g.leave(next)
+		g.forget(next)
 		g.wantEmpty(t)
 	})
 }
@@ -322,10 +330,10 @@ func checkQueue(t *rapid.T) {
 		switch what := rapid.IntRange(0, 2).Draw(t, "what"); {
 		case what == 0 && !slices.Contains(q.known, i):
 			asked[i]++
-			g.ask(loops[i], asked[i])
+			g.admitSoon(loops[i], asked[i])
 			q.known, q.waiting = append(q.known, i), append(q.waiting, i)
 		case what == 1:
-			g.leave(loops[i])
+			g.forget(loops[i])
 			q.leave(i)
 		default:
 			for range rapid.IntRange(1, 12).Draw(t, "seconds") {
@@ -348,7 +356,7 @@ func checkQueue(t *rapid.T) {
 		}
 	}
 	for _, l := range loops {
-		g.leave(l)
+		g.forget(l)
 	}
 	g.wantEmpty(t)
 }

@@ -61,7 +61,7 @@ type Incoming struct {
 
 	batch   *batch // the batch that it came in, or nil
 	key     incomingKey
-	conn    *Conn
+	caller  *caller
 	result  jsonrpc.Value // the argument of SetResult, or nil
 	failure int64         // the code of the error that it is answered with, or 0
 	serving task          // the shell sets it while the request is being served
@@ -96,7 +96,7 @@ func (in *Incoming) StartBy() time.Time {
 	if in.startBy == 0 {
 		return time.Time{}
 	}
-	return in.conn.born.Add(in.startBy)
+	return in.caller.born.Add(in.startBy)
 }
 
 // Size estimates how many bytes the message takes in memory when its values are decoded.
@@ -145,13 +145,13 @@ func (in *Incoming) title() string {
 // that will carry the answer, and before the answer. The handler must call it before
 // it returns. Its errors are those of Conn.Notify.
 func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return in.conn.notify(ctx, method, params, sender{serving: in}, false)
+	return in.caller.conn.notify(ctx, method, params, in.sender(), false)
 }
 
 // TryNotify does what Notify does, but never waits. Its errors are those of
 // Conn.TryNotify.
 func (in *Incoming) TryNotify(ctx context.Context, method string, params json.RawMessage) error {
-	return in.conn.notify(ctx, method, params, sender{serving: in}, true)
+	return in.caller.conn.notify(ctx, method, params, in.sender(), true)
 }
 
 // Leave lets another goroutine read the link, if this one does. A handler calls it before it waits for
@@ -162,6 +162,9 @@ func (in *Incoming) Leave() {
 	}
 }
 
+// sender is the handler of the request, as the sender of a message.
+func (in *Incoming) sender() sender { return sender{handler, in.Epoch, in.key.stream} }
+
 // Call sends a request to the peer that belongs to the request being served: it goes
 // out on the stream that will carry the answer. The handler must make the call before
 // it returns. The call is never retried, and ends as LinkLost when that stream ends.
@@ -169,7 +172,7 @@ func (in *Incoming) Leave() {
 // Otherwise it behaves like Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	in.Leave() // the answer to the call comes over the link
-	return in.conn.call(ctx, r, sender{serving: in})
+	return in.caller.conn.call(ctx, r, in.sender())
 }
 
 // refusingHandler is the Handler of a Conn that has none.
@@ -180,3 +183,33 @@ func (refusingHandler) ServeRequest(_ context.Context, in *Incoming) (json.RawMe
 }
 
 func (refusingHandler) ServeNotification(context.Context, *Incoming) {}
+
+// An Incarnation is one link of a Conn, with its handshake and the handlers that
+// run for it. Options.Handshake receives it, to talk to the peer before the Conn
+// is ready. Its methods fail once the incarnation has ended.
+type Incarnation struct {
+	caller *caller
+	epoch  uint64
+	ctx    context.Context // see contextOf; nil before something has needed it
+	cancel context.CancelCauseFunc
+	link   transport.Link // nil until a link is attached; only the loop uses it
+}
+
+// Epoch returns the number of the incarnation: 1 for the first of a Conn.
+func (i *Incarnation) Epoch() uint64 { return i.epoch }
+
+// Network returns what the link knows about the way to the peer (transport.LinkTraits),
+// also after the incarnation has ended.
+func (i *Incarnation) Network() transport.Network {
+	return transport.LinkTraitsOf(i.link).Network
+}
+
+// Call is Conn.Call for the handshake: it works before the Conn is ready.
+func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	return i.caller.conn.call(ctx, r, sender{from: handshaking, epoch: i.epoch})
+}
+
+// Notify is Conn.Notify for the handshake: it works before the Conn is ready.
+func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	return i.caller.conn.notify(ctx, method, params, sender{from: handshaking, epoch: i.epoch}, false)
+}

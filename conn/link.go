@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os/exec"
@@ -11,38 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An Incarnation is one link of a Conn, with its handshake and the handlers that
-// run for it. Options.Handshake receives it, to talk to the peer before the Conn
-// is ready. Its methods fail once the incarnation has ended.
-type Incarnation struct {
-	conn   *Conn
-	epoch  uint64
-	ctx    context.Context // see contextOf; nil before something has needed it
-	cancel context.CancelCauseFunc
-	link   transport.Link // nil until a link is attached; only the loop uses it
-}
-
-// Epoch returns the number of the incarnation: 1 for the first of a Conn.
-func (i *Incarnation) Epoch() uint64 { return i.epoch }
-
-// Network returns what the link knows about the way to the peer (transport.LinkTraits),
-// also after the incarnation has ended.
-func (i *Incarnation) Network() transport.Network {
-	return transport.LinkTraitsOf(i.link).Network
-}
-
-// Call is Conn.Call for the handshake: it works before the Conn is ready.
-func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	return i.conn.call(ctx, r, sender{handshake: i})
-}
-
-// Notify is Conn.Notify for the handshake: it works before the Conn is ready.
-func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return i.conn.notify(ctx, method, params, sender{handshake: i}, false)
-}
-
 func (l *loop) incarnate(epoch uint64) *Incarnation {
-	i := &Incarnation{conn: l.conn, epoch: epoch}
+	i := &Incarnation{caller: &l.caller, epoch: epoch}
 	l.incarnation = i
 	return i
 }
@@ -70,19 +39,19 @@ func (l *loop) cancelAll(why error) {
 
 // open asks the transport for a link.
 func (l *loop) open(epoch uint64) {
-	c, i := l.conn, l.incarnate(epoch)
+	i := l.incarnate(epoch)
 	one := new(struct { // one allocation
 		ev event
 		of particulars
 	})
 	ev := &one.ev
 	*ev = event{kind: linkOpened, epoch: epoch, particulars: &one.of}
-	ctx := transport.WithWaker(l.contextOf(i), c)
-	if c.own.name != "" {
-		ctx = transport.WithConnectionName(ctx, c.own.name)
+	ctx := transport.WithWaker(l.contextOf(i), l.conn)
+	if l.own.name != "" {
+		ctx = transport.WithConnectionName(ctx, l.own.name)
 	}
 	l.do("opening a link", i.cancel, func() (err error) {
-		if ev.link, err = c.transport.Open(ctx); err == nil && ev.link == nil {
+		if ev.link, err = l.transport.Open(ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
 		if err == nil {
@@ -118,7 +87,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	l.flush().flush(0) // the link before this one may have left something to it
 	l.flusher = nil
 	err := guard(func() error {
-		link.Bind(&receiver{conn: l.conn, loop: l, epoch: epoch, dialect: l.core.dialect})
+		link.Bind(&receiver{record: l.record, loop: l, epoch: epoch, dialect: l.core.dialect})
 		return nil
 	})
 	if err != nil {
@@ -201,7 +170,7 @@ func (unbound) Grant(transport.Stream, int)   {}
 
 // handshake runs Options.Handshake for the link.
 func (l *loop) handshake() {
-	strategy, i := l.conn.own.handshake, l.incarnation
+	strategy, i := l.own.handshake, l.incarnation
 	ctx := l.contextOf(i)
 	l.do("handshake", i.cancel, func() error {
 		if strategy == nil {

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"container/list"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -26,7 +25,7 @@ const lingering = 100 * time.Millisecond
 // ends, and the loop is parked. An event for a parked loop starts another goroutine if
 // necessary.
 type loop struct {
-	conn        *Conn
+	*record
 	core        *core
 	served      *servedContext // the context of Start, without its end; contexts of handlers derive from it
 	over        func(error)    // the argument of Start; called at the end
@@ -52,9 +51,9 @@ type loop struct {
 	probeSlot int64                   // the slot of the wheel for that tick
 	parkAt    instant                 // when the wheel posts a tick for parking; 0 if it does not
 	parkSlot  int64                   // the wheel's slot for that
-	gateEntry *list.Element           // the gate's
+	place     *gatePlace              // the place at the gate that it asked for; nil if there is none
 	describer transport.LinkDescriber // the present link; nil unless it records when bytes come in
-	heard     instant                 // when bytes last came in, as describer says
+	readAt    instant                 // when bytes last came in, as describer says
 
 	buffers *buffers // nil while the loop is parked
 
@@ -75,7 +74,7 @@ type loop struct {
 // unpark gives the loop buffers.
 func (l *loop) unpark() {
 	if l.buffers == nil {
-		l.conn.options.Wheel.workers.busy()
+		l.options.Wheel.workers.busy()
 		l.buffers = l.mailbox.unpark()
 		l.core.unpark(&l.buffers.scratch)
 	}
@@ -84,14 +83,14 @@ func (l *loop) unpark() {
 // sharedMachines are created when the first Conn runs, and never changed.
 var sharedMachines = sync.OnceValue(newMachines)
 
-func newLoop(c *Conn, ctx context.Context) *loop {
-	l := &loop{conn: c, served: newServedContext(ctx, c), mailbox: mailbox{spares: c.spares()}}
-	if c.leaves.Load() {
+func newLoop(r *record, ctx context.Context) *loop {
+	l := &loop{record: r, served: newServedContext(ctx, r), mailbox: mailbox{spares: r.spares()}}
+	if r.leaves.Load() {
 		l.opening = new(openingCaller)
 	}
-	l.core = newCore(c.role, sharedMachines(), c.options, guarded{l})
-	l.core.audits = c.auditor() != nil
-	if c.role == initiator {
+	l.core = newCore(r.role, sharedMachines(), r.options, guarded{l})
+	l.core.audits = r.auditor() != nil
+	if r.role == initiator {
 		l.core.final = l.isFinal
 	}
 	return l
@@ -100,14 +99,13 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 // continueConn makes the loop continue where the Conn's last loop has ended. No other loop
 // runs.
 func (l *loop) continueConn() {
-	c := l.conn
-	if !c.leaves.Swap(false) { // another loop has used leaves since newLoop, and has ended
+	if !l.leaves.Swap(false) { // another loop has used leaves since newLoop, and has ended
 		l.opening.takeLast(true)
 	}
-	l.core.epoch, l.core.reason = c.epoch, c.status.read().Reason
-	l.core.lastID = c.lastID.Load()
-	l.core.heard = c.heard.Load()
-	if c.isProcess {
+	l.core.epoch, l.core.reason = l.epoch, l.status.read().Reason
+	l.core.lastID = l.lastID.Load()
+	l.core.heard = l.record.heard.Load()
+	if l.isProcess {
 		l.core.allowInstalling()
 	}
 }
@@ -122,7 +120,7 @@ func (l *loop) watch(ctx context.Context) {
 
 // isFinal calls Options.Final.
 func (l *loop) isFinal(why Reason) (final bool) {
-	l.reportPanic("Options.Final", guard(func() error { final = l.conn.own.final(why); return nil }))
+	l.reportPanic("Options.Final", guard(func() error { final = l.own.final(why); return nil }))
 	return final
 }
 
@@ -144,11 +142,11 @@ func stop(timer *time.Timer) {
 func (l *loop) begin() {
 	l.begun = true
 	l.unpark()
-	stopping := l.conn.stopping.Load() || l.atEnd().cancelled != nil
-	if l.conn.role == acceptor || !stopping {
+	stopping := l.stopping.Load() || l.atEnd().cancelled != nil
+	if l.role == acceptor || !stopping {
 		ev := event{kind: started}
-		if l.conn.role == acceptor {
-			ev.particulars = &particulars{link: l.conn.link}
+		if l.role == acceptor {
+			ev.particulars = &particulars{link: l.link}
 		}
 		l.stepOne(ev)
 	}
@@ -177,9 +175,9 @@ func (l *loop) stepAll(events []event) {
 	}
 	clear(events)
 	l.buffers.spare = events
-	l.conn.counters.measure(l.core)
-	if l.core.heard && !l.conn.heard.Load() {
-		l.conn.heard.Store(true)
+	l.counters.measure(l.core)
+	if l.core.heard && !l.record.heard.Load() {
+		l.record.heard.Store(true)
 	}
 	if l.buffers.kept.Incoming != nil {
 		l.awake = true // even if a late tick has set it to false: a request was kept, and is about to be served
@@ -195,7 +193,7 @@ func (l *loop) park() {
 		stop(l.timer)
 		l.timer, l.armed = nil, 0
 	}
-	wheel := l.conn.options.Wheel
+	wheel := l.options.Wheel
 	if l.parkAt != 0 {
 		wheel.parking.Remove(l, l.parkSlot)
 		l.parkAt = 0
@@ -205,7 +203,7 @@ func (l *loop) park() {
 
 // giveUpBuffers gives the memory of a busy loop to others.
 func (l *loop) giveUpBuffers() {
-	spare, wheel := l.buffers.spare, l.conn.options.Wheel
+	spare, wheel := l.buffers.spare, l.options.Wheel
 	*l.buffers = buffers{scratch: l.core.park()}
 	if given := l.mailbox.park(spare); given != nil {
 		wheel.spares.buffers.Put(given)
@@ -219,16 +217,16 @@ func (l *loop) giveUpBuffers() {
 // the ticks for liveness and for parking, which come before the deadlines of most calls.
 func (l *loop) arm() {
 	if due := l.core.liveness.dueAt; due != l.probeAt {
-		l.conn.options.Wheel.unset(l)
+		l.unsetProbe()
 		if l.probeAt = due; due != 0 {
-			l.conn.options.Wheel.set(l, l.until(due))
+			l.probeSlot, _ = l.options.Wheel.probing.Add(l, l.until(due), probeSlotLength, tickToProbe)
 		}
 	}
 	deadline := l.core.deadline()
 	if l.awake && l.parkAt == 0 {
-		now := l.conn.now() // the time is read before the wheel reads it, so parkAt is not later than the wheel's tick
+		now := l.now() // the time is read before the wheel reads it, so parkAt is not later than the wheel's tick
 		var wait time.Duration
-		l.parkSlot, wait = l.conn.options.Wheel.parking.Add(l, l.until(l.busyAt+lingering), parkSlotLength, tickToPark)
+		l.parkSlot, wait = l.options.Wheel.parking.Add(l, l.until(l.busyAt+lingering), parkSlotLength, tickToPark)
 		l.parkAt = now + wait
 	}
 	if deadline == 0 || l.awake && l.parkAt <= deadline || l.armed != 0 && l.armed <= deadline {
@@ -242,19 +240,22 @@ func (l *loop) arm() {
 	l.timer.Reset(l.until(deadline))
 }
 
-// tick is the function of the timer.
-func (l *loop) tick() { l.lendTick(&event{kind: tick}) }
+// unsetProbe takes the loop out of its slot for liveness, if it is in one.
+func (l *loop) unsetProbe() { l.options.Wheel.probing.Remove(l, l.probeSlot) }
 
-// lendTick lends this goroutine to the loop for a tick. If the loop's own goroutine is
+// tick is the function of the timer.
+func (l *loop) tick() { l.lendTick(tick, 0) }
+
+// lendTick lends this goroutine to the loop for a tick of the timer, or of a slot of the wheel. If the loop's own goroutine is
 // waiting, that one continues instead, and ends if it has been idle for long enough.
-func (l *loop) lendTick(ev *event) {
-	if _, held := l.mailbox.lend(ev, actor.Tick); held.OK() {
+func (l *loop) lendTick(kind eventKind, slot int64) {
+	if _, held := l.mailbox.lend(&event{kind: kind, id: slot}, actor.Tick); held.OK() {
 		l.turn(held, 0)
 	}
 }
 
 // until returns the time until a deadline.
-func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.conn.now(), 0) }
+func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.now(), 0) }
 
 // step passes one event to the core and performs the effects. Frames that the link did
 // not accept go back to the core immediately, in the order in which they were offered.
@@ -280,14 +281,14 @@ func (l *loop) step(ev *event) {
 		}
 	case handshakeDone:
 		if l.core.liveness.doubted {
-			ev.id = l.conn.nextID()
+			ev.id = l.nextID()
 		}
 	case eased:
-		if l.conn.notifications.Load().many() {
+		if l.notifications.Load().many() {
 			return // they have become many again, and the core knows
 		}
 	case quiet:
-		if !l.conn.notifications.Load().awaitQuiet() {
+		if !l.notifications.Load().awaitQuiet() {
 			return // another one has come, and quiet comes again
 		}
 	}
@@ -319,7 +320,7 @@ func (l *loop) step(ev *event) {
 // prepareTick lets the loop park if it has been idle for long enough. It reports whether
 // the core needs the tick.
 func (l *loop) prepareTick(ev *event) bool {
-	now := l.conn.now()
+	now := l.now()
 	if ev.kind == parkDue && ev.id == l.parkSlot {
 		l.parkAt = 0 // the wheel has removed the loop from its slot
 	}
@@ -332,7 +333,7 @@ func (l *loop) prepareTick(ev *event) bool {
 		return false
 	}
 	if watching {
-		ev.id = l.conn.nextID() // the core may need the id for a probe
+		ev.id = l.nextID() // the core may need the id for a probe
 	}
 	ev.random, ev.moved, ev.heardAt = random(), l.moved, l.lastHeard()
 	return true
@@ -348,7 +349,7 @@ func (l *loop) endTask(ev *event) {
 	if ev.kind == handled {
 		l.buffers.pace.note(ev.incoming.took)
 		if ev.incoming.worker != nil {
-			l.conn.options.Wheel.workers.add(ev.incoming.worker)
+			l.options.Wheel.workers.add(ev.incoming.worker)
 		}
 	}
 }
@@ -360,16 +361,16 @@ func (l *loop) lastHeard() instant {
 		return 0
 	}
 	last := l.describer.LinkTraits().LastRead
-	at := last.Sub(l.conn.born)
-	if at <= l.heard {
+	at := last.Sub(l.born)
+	if at <= l.readAt {
 		return 0
 	}
-	l.heard = at
+	l.readAt = at
 	return at
 }
 
 func (l *loop) feed(ev *event) {
-	now := l.conn.now()
+	now := l.now()
 	if ev.kind != tick {
 		l.busyAt, l.awake = now, true
 	}

@@ -17,9 +17,9 @@ import (
 // one, too: then nothing waits.
 type notifications struct {
 	ondemand.Worker
-	conn      *Conn
-	bound     int // how many notifications may wait
-	boundSize int // how many bytes all waiting notifications may have; a single one may have more
+	of        *record // whose handler gets them
+	bound     int     // how many notifications may wait
+	boundSize int     // how many bytes all waiting notifications may have; a single one may have more
 
 	slots       []notification // the notifications in slots[head:] wait
 	head        int
@@ -40,16 +40,6 @@ type notification struct {
 
 // waiting returns the notifications that wait. The slice is valid until the queue changes.
 func (n *notifications) waiting() []notification { return n.slots[n.head:] }
-
-// queue returns the queue of notifications. Only the loop calls it.
-func (c *Conn) queue() *notifications {
-	n := c.notifications.Load()
-	if n == nil {
-		n = &notifications{conn: c, bound: c.options.MaxNotifications, boundSize: c.options.MaxHeld}
-		c.notifications.Store(n)
-	}
-	return n
-}
 
 // areIdle reports whether none waits for the handler or is with it.
 func (n *notifications) areIdle() bool { return n == nil || n.Idle() }
@@ -134,12 +124,12 @@ func (n *notifications) remove(at int) notification {
 func (n *notifications) handleNext() (more bool) {
 	next, more, few := n.next()
 	if few {
-		n.conn.post(event{kind: eased})
+		n.of.conn.post(event{kind: eased})
 	}
 	if more {
-		n.conn.handle(next)
+		n.of.handle(next)
 	} else if n.isAwaited() {
-		n.conn.post(event{kind: quiet})
+		n.of.conn.post(event{kind: quiet})
 	}
 	return more
 }
@@ -229,22 +219,8 @@ func (n *notifications) clear() (shed []notification, running string) {
 	return shed, n.handled
 }
 
-// notify hands a notification to the handler, or queues it.
-func (l *loop) notify(in *Incoming) {
-	l.received(in)
-	if in.immediate && l.conn.notifications.Load().areIdle() {
-		l.conn.handle(notification{in, withValues(l.served, in.Origin)}) // nothing can cancel it before it returns
-		return
-	}
-	shed, many := l.conn.queue().add(notification{in, withValues(l.contextOf(l.incarnation), in.Origin)})
-	for _, gone := range shed {
-		l.shed(gone.Method)
-	}
-	l.crowded = l.crowded || many
-}
-
 // handle runs the handler of a notification.
-func (c *Conn) handle(n notification) {
-	err := guard(func() error { c.own.handler.ServeNotification(n.ctx, n.Incoming); return nil })
-	c.reportPanic(n.Method, err)
+func (r *record) handle(n notification) {
+	err := guard(func() error { r.own.handler.ServeNotification(n.ctx, n.Incoming); return nil })
+	r.reportPanic(n.Method, err)
 }

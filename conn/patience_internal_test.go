@@ -207,7 +207,7 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 				advance(1)
 				in := r.incoming(transport.Main, &jsonrpc.Message{ID: jsonrpc.IntegerID(1), Method: "m"}, 0, source{})
 				w := &worker{requests: make(chan served, 1)}
-				if l.conn.options.Wheel.workers.add(w); test.here {
+				if l.options.Wheel.workers.add(w); test.here {
 					l.buffers.pace, l.buffers.keepUpTo = 1, 1
 				}
 				l.serve(in, test.startBy)
@@ -245,7 +245,7 @@ func TestAStreamIsServedWhileTheConnDrains(t *testing.T) {
 	for why, want := range map[error]error{ErrDraining: nil, gone: gone} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(why)
-		if got := (&served{Incoming: &Incoming{streaming: true}, ctx: ctx}).unwanted(1); !errors.Is(got, want) {
+		if got := (&served{Incoming: &Incoming{streaming: true}, ctx: ctx}).unwanted(1, time.Second); !errors.Is(got, want) {
 			t.Errorf("a request that ends because of %v: got %v, want %v", why, got, want)
 		}
 	}

@@ -42,20 +42,20 @@ func (l *loop) performOne(fx *effect) {
 	case serve:
 		l.serve(fx.incoming, fx.at)
 	case unserved:
-		l.conn.tellUnserved(fx.incoming, fx.err)
+		l.tellUnserved(fx.incoming, fx.err)
 	case cancelServing:
 		fx.incoming.serving.cancel(fx.err)
 	case notify:
 		l.notify(fx.incoming)
 	case awaitQuiet:
-		if l.conn.notifications.Load().awaitQuiet() {
+		if l.notifications.Load().awaitQuiet() {
 			l.buffers.follow(event{kind: quiet})
 		}
 	case askPlace:
 		l.announce(fx)
-		l.conn.options.Gate.ask(l, fx.epoch)
+		l.place = l.options.Gate.ask(&l.mailbox, fx.epoch)
 	case leaveGate:
-		l.conn.options.Gate.leave(l)
+		l.leaveGate()
 	case openLink:
 		l.announce(fx)
 		l.open(fx.epoch)
@@ -78,12 +78,18 @@ func (l *loop) performOne(fx *effect) {
 	}
 }
 
+// leaveGate gives up the loop's place at the gate, if it has one or waits for one.
+func (l *loop) leaveGate() {
+	l.options.Gate.leave(l.place)
+	l.place = nil
+}
+
 // terminate ends the loop once its tasks have ended. It waits a bounded time for them, because a handler may
 // never return.
 func (l *loop) terminate() {
 	l.finished = true
 	if l.tasks.n > 0 {
-		l.forEnd().taskTimer = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
+		l.forEnd().taskTimer = time.AfterFunc(l.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
 	}
 }
 
@@ -103,7 +109,7 @@ func (l *loop) transmit(fx *effect) {
 		l.giveBack(fx, err)
 		return
 	}
-	l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
+	l.counters.bytesOut.Add(uint64(len(out.frame)))
 	l.taken(out)
 }
 
@@ -131,7 +137,7 @@ func (l *loop) giveBack(fx *effect, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, transport.ErrBusy):
-		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: fx.out.id, Attempts: int(fx.out.attempts) + 1})
+		tell(l, l.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.own.name, Epoch: fx.epoch, ID: fx.out.id, Attempts: int(fx.out.attempts) + 1})
 		ev.tried, ev.moved, l.moved = true, l.moved, false
 	default:
 		ev.kind, ev.err, ev.unsent = failed, err, true
@@ -157,15 +163,15 @@ func (l *loop) taken(out *outboundFrame) {
 
 // announce publishes the number of a new incarnation, and whether it waits.
 func (l *loop) announce(fx *effect) {
-	status := l.conn.status.read()
+	status := l.status.read()
 	status.Epoch, status.Reason = fx.epoch, fx.reason
-	l.conn.status.replace(status)
+	l.status.replace(status)
 }
 
 func (l *loop) transition(fx *effect) {
 	var next time.Time
 	if fx.to == Backoff {
-		next = l.conn.born.Add(fx.at)
+		next = l.born.Add(fx.at)
 	}
 	l.move(fx.to, fx.reason, fx.epoch, next)
 }
@@ -175,7 +181,7 @@ func (l *loop) describe(e *telemetry.Transition) {
 	if versioned, ok := l.core.dialect.(Versioned); ok {
 		e.Version = versioned.Version()
 	}
-	l.reportPanic("Transport.Traits", guard(func() error { e.Endpoint = transport.TraitsOf(l.conn.transport).Endpoint; return nil }))
+	l.reportPanic("Transport.Traits", guard(func() error { e.Endpoint = transport.TraitsOf(l.transport).Endpoint; return nil }))
 	if l.incarnation != nil {
 		l.reportPanic("Link.LinkTraits", guard(func() error { e.HTTP = l.incarnation.Network().HTTP; return nil }))
 	}
@@ -183,7 +189,7 @@ func (l *loop) describe(e *telemetry.Transition) {
 
 // move publishes a transition, and tells the hooks of it.
 func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
-	c, before := l.conn, l.conn.status.read()
+	before := l.status.read()
 	status := Status{
 		State: to, Reason: why, Since: time.Now(), Epoch: epoch, NextAttempt: next,
 		LastFailure: before.LastFailure, lost: before.lost,
@@ -192,12 +198,12 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	if goesOn && before.lost != epoch {
 		status.LastFailure, status.lost = why, epoch
 	}
-	c.status.replace(status)
-	if hook := c.options.Hooks.Transition; hook != nil && to != before.State {
+	l.status.replace(status)
+	if hook := l.options.Hooks.Transition; hook != nil && to != before.State {
 		e := telemetry.Transition{
-			Conn: c.own.name, Epoch: epoch, From: string(before.State), To: string(to),
+			Conn: l.own.name, Epoch: epoch, From: string(before.State), To: string(to),
 			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
-			Dropped: c.counters.droppedEvents.Load(),
+			Dropped: l.counters.droppedEvents.Load(),
 		}
 		if before.State == Ready {
 			l.describe(&e)
@@ -208,16 +214,16 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		l.logFailure(before.State, why, next)
 	}
 	if to == Closing {
-		c.background.Load().end(why)
+		l.background.Load().end(why)
 	}
 	switch {
 	case before.State == Ready && goesOn:
-		c.gap = &gap{lost: epoch, why: why, since: status.Since}
-		c.counters.outage.begin(status.Since.Sub(c.born))
-	case to == Ready && c.gap != nil:
-		c.counters.outage.end(status.Since.Sub(c.born))
+		l.gap = &gap{lost: epoch, why: why, since: status.Since}
+		l.counters.outage.begin(status.Since.Sub(l.born))
+	case to == Ready && l.gap != nil:
+		l.counters.outage.end(status.Since.Sub(l.born))
 		l.endGap(epoch, status.Since)
 	case to == Closing:
-		c.counters.outage.end(status.Since.Sub(c.born))
+		l.counters.outage.end(status.Since.Sub(l.born))
 	}
 }

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -9,13 +10,14 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A receiver turns what a link reports into events of its incarnation. It
 // decodes in the link's reading goroutine.
 type receiver struct {
-	conn    *Conn
+	*record
 	loop    *loop
 	epoch   uint64
 	dialect Dialect
@@ -54,7 +56,7 @@ func (s *sharedRoom) Release() {
 func (r *receiver) Receive(in transport.Inbound) {
 	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
 	from := source{in.Origin, in.Implied, in.Held, in.Room}
-	r.conn.counters.bytesIn.Add(uint64(len(in.Frame)))
+	r.counters.bytesIn.Add(uint64(len(in.Frame)))
 	switch {
 	case in.Err != nil:
 		r.malformed(came, from, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
@@ -141,7 +143,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source)
 	ev.incoming.room = from.room
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
-	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
+	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.options.Hooks.ServeStopped == nil
 }
 
 func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from source) {
@@ -161,9 +163,9 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from so
 }
 
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from source) *Incoming {
-	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: uint32(min(uint64(size)+uint64(m.Memory), math.MaxInt32)), conn: r.conn, key: incomingKey{stream, m.ID}}
-	if r.conn.timesRequests() {
-		in.received = r.conn.now() - from.held
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: uint32(min(uint64(size)+uint64(m.Memory), math.MaxInt32)), caller: &r.caller, key: incomingKey{stream, m.ID}}
+	if r.timesRequests() {
+		in.received = r.now() - from.held
 	}
 	return in
 }
@@ -200,7 +202,22 @@ func idsOf(ids []jsonrpc.ID) *particulars {
 
 // answers reports whether a malformed message is answered.
 func (r *receiver) answers(err *jsonrpc.DecodeError) bool {
-	return r.conn.role == acceptor && err.ReplyDue()
+	return r.role == acceptor && err.ReplyDue()
+}
+
+// tellMalformed tells the Auditor of a frame that is no message.
+func (r *receiver) tellMalformed(stream transport.Stream, from source, err *jsonrpc.DecodeError) {
+	if r.auditor() != nil {
+		r.tellUnserved(r.incoming(stream, &jsonrpc.Message{ID: err.ID}, 0, from), err)
+	}
+}
+
+// tellProbed tells the Auditor of a probe of the peer, which the Conn answers itself.
+func (r *receiver) tellProbed(stream transport.Stream, m *jsonrpc.Message, from source) {
+	if r.auditor() != nil {
+		in := r.incoming(stream, m, 0, from)
+		r.tellAuditor(withValues(context.Background(), in.Origin), in, r.ended(in, telemetry.ServeAnswered, nil))
+	}
 }
 
 func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
@@ -222,7 +239,7 @@ func (r *receiver) Failed(f transport.Failure) {
 
 // Doubt implements transport.Doubter.
 func (r *receiver) Doubt(tag transport.Tag, why error) {
-	r.post(event{kind: doubted, id: r.conn.nextID(), out: &outboundFrame{id: int64(tag)}, err: why, random: random()})
+	r.post(event{kind: doubted, id: r.nextID(), out: &outboundFrame{id: int64(tag)}, err: why, random: random()})
 }
 
 func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
@@ -244,13 +261,13 @@ func (r *receiver) post(ev event) {
 		r.owed.Keep(held)
 	}
 	if !posted && ev.kind == requested {
-		r.conn.tellUnserved(ev.incoming, r.conn.status.read().Reason)
+		r.tellUnserved(ev.incoming, r.status.read().Reason)
 	}
 }
 
 // StreamBegun implements transport.Runner.
 func (r *receiver) StreamBegun(stream transport.Stream) bool {
-	if r.conn.State() == Closing { // the loop would drop the frame, and the link would report it as perhaps executed
+	if r.status.state() == Closing { // the loop would drop the frame, and the link would report it as perhaps executed
 		return false
 	}
 	r.post(event{kind: streamOpened, stream: stream, works: true})
@@ -294,7 +311,7 @@ func (r *receiver) Work(depth int) {
 	case depth > deepest || depth > 1 && held.Beside():
 		r.loop.mailbox.resume(held)
 	default:
-		flush, _ := r.loop.workLent(held, 0, r.loop.endsInClose && r.conn.role == acceptor)
+		flush, _ := r.loop.workLent(held, 0, r.loop.endsInClose && r.role == acceptor)
 		flush.flush(depth)
 	}
 }

@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,34 +12,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An Attempt records one failed try of a call that was then retried.
-type Attempt struct {
-	ID       int64    // the id of the request; each attempt has its own id
-	Epoch    uint64   // the incarnation that the attempt was for
-	Cause    Cause    // how the attempt ended
-	Delivery Delivery // whether the peer may have executed the request
-	Err      error    // why the attempt failed; nil if it was answered
-}
-
-// MarshalJSON writes the fields in words.
-func (a Attempt) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		ID       int64    `json:"id"`
-		Epoch    uint64   `json:"epoch"`
-		Cause    Cause    `json:"cause"`
-		Delivery Delivery `json:"delivery"`
-		Error    string   `json:"error,omitempty"`
-	}{a.ID, a.Epoch, a.Cause, a.Delivery, textOf(a.Err)})
-}
-
 // attempts is the retry loop of one Call. It runs on the caller's goroutine (ADR-0023).
 type attempts struct {
 	conn    *Conn
 	request Request
-	by      sender
-	hookCtx context.Context // that Hooks.RequestStarted returned
-	number  uint64          // telemetry.RequestStarted.Correlation; 0 without that hook
-	began   instant         // when its first attempt began
+	from    origin           // who makes the call
+	stream  transport.Stream // the stream that its messages go out on
+	hookCtx context.Context  // that Hooks.RequestStarted returned
+	number  uint64           // telemetry.RequestStarted.Correlation; 0 without that hook
+	began   instant          // when its first attempt began
 
 	// The present attempt:
 	id      int64
@@ -55,6 +35,21 @@ type attempts struct {
 	executed bool      // the peer may have executed one of them
 	earlier  []Attempt // the newest of them
 	delays   *schedule // the delays between attempts on the same link; nil until needed
+}
+
+// takeAttempts returns empty attempts. On the stack of a caller who waits, they would make
+// that twice as large.
+func (c *Conn) takeAttempts() *attempts {
+	if a, ok := c.spares().attempts.Get().(*attempts); ok {
+		return a
+	}
+	return new(attempts)
+}
+
+// keepAttempts keeps the attempts of a call that has ended without a panic.
+func (c *Conn) keepAttempts(over *attempts) {
+	*over = attempts{}
+	c.spares().attempts.Put(over)
 }
 
 // run makes attempts until one ends the call, and counts the call.
@@ -233,10 +228,10 @@ func (a *attempts) pause(ctx context.Context, o outcome) error {
 	if a.request.OnAttempt != nil {
 		a.request.OnAttempt(over)
 	}
-	if wait := askedDelay(o.err); wait > 0 && a.by.handshake == nil {
+	if wait := askedDelay(o.err); wait > 0 && a.from != handshaking {
 		return a.waitAsked(ctx, wait)
 	}
-	if status := a.conn.Status(); (status.State == Ready || a.by.handshake != nil) && status.Epoch == a.epoch {
+	if status := a.conn.Status(); (status.State == Ready || a.from == handshaking) && status.Epoch == a.epoch {
 		a.delay(ctx, status)
 	}
 	return a.awaitReady(ctx)
@@ -248,7 +243,7 @@ func (a *attempts) pause(ctx context.Context, o outcome) error {
 func (a *attempts) awaitReady(ctx context.Context) error {
 	bound := a.request.Epoch
 	for status := a.conn.Status(); bound != 0 && status.State != Ready && status.State != Closing; status = a.conn.Status() {
-		if a.by.handshake != nil || a.conn.status.isGone(bound) {
+		if a.from == handshaking || a.conn.status.isGone(bound) {
 			return nil
 		}
 		select {

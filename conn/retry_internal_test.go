@@ -13,7 +13,7 @@ import (
 func TestMissingHooksCostNothing(t *testing.T) {
 	for name, hooks := range map[string]telemetry.Hooks{"none": {}, "none teed": telemetry.Tee(telemetry.Hooks{}, telemetry.Hooks{})} {
 		c := New(deadTransport{}, Options{Tuning: Tuning{Hooks: hooks}})
-		l, ctx := newLoop(c, context.Background()), t.Context()
+		l, ctx := newLoop(&c.record, context.Background()), t.Context()
 		notice := &Incoming{Method: "log"}
 		allocated := testing.AllocsPerRun(100, func() {
 			m := attempts{conn: c, id: 1}
@@ -35,7 +35,7 @@ func TestMissingHooksCostNothing(t *testing.T) {
 // Guarantees: G-0003.14
 func TestLostIncarnationStaysGone(t *testing.T) {
 	c := New(deadTransport{}, Options{})
-	l := newLoop(c, context.Background())
+	l := newLoop(&c.record, context.Background())
 	l.unpark()
 	for _, step := range []struct {
 		apply func()

@@ -83,21 +83,6 @@ func (s *spares) keepCall(settled *call) {
 	s.calls.Put(settled)
 }
 
-// takeAttempts returns empty attempts. On the stack of a caller who waits, they would make
-// that twice as large.
-func (s *spares) takeAttempts() *attempts {
-	if a, ok := s.attempts.Get().(*attempts); ok {
-		return a
-	}
-	return new(attempts)
-}
-
-// keepAttempts keeps the attempts of a call that has ended without a panic.
-func (s *spares) keepAttempts(over *attempts) {
-	*over = attempts{}
-	s.attempts.Put(over)
-}
-
 // takeTimer returns a running timer. A crowd of callers needs one for each call.
 func (s *spares) takeTimer(wait time.Duration) *time.Timer {
 	timer, ok := s.timers.Get().(*time.Timer)

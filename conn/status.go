@@ -53,6 +53,11 @@ func (c *statusCell) stateAndEpoch() (State, uint64) {
 	return statesByIndex[phase&(1<<stateBits-1)], phase >> stateBits
 }
 
+func (c *statusCell) state() State {
+	state, _ := c.stateAndEpoch()
+	return state
+}
+
 // isGone reports whether an incarnation is not the present one any more.
 func (c *statusCell) isGone(epoch uint64) bool {
 	lost := c.lost.Load() // before the epoch: an incarnation is lost before the next one exists
@@ -103,19 +108,6 @@ func (c *statusCell) replace(s Status) {
 		c.replaced.Fire()
 		c.replaced = nil
 	}
-}
-
-// Status returns the present status.
-func (c *Conn) Status() Status {
-	s := c.status.watch()
-	s.Heard = c.heard.Load()
-	return s
-}
-
-// State returns the present state.
-func (c *Conn) State() State {
-	state, _ := c.status.stateAndEpoch()
-	return state
 }
 
 // Changed returns a channel that is closed when the Conn has a newer status than
@@ -205,11 +197,7 @@ type depths struct {
 // written.
 func (c *counters) measure(core *core) {
 	c.depths.measure(core)
-	credit := int32(0)
-	if core.attached() {
-		credit = int32(core.streams.credit(core.options.Credit))
-	}
-	if c.credit.Load() != credit {
+	if credit := core.credit(); c.credit.Load() != credit {
 		c.credit.Store(credit)
 	}
 }
@@ -235,52 +223,6 @@ func (d *depths) clear() {
 	}
 }
 
-func (c *Conn) depths() Depths {
-	d := &c.counters.depths
-	return Depths{
-		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
-		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
-		Notifications: c.notifications.Load().len(), Mailbox: c.mailboxLen(),
-	}
-}
-
-// mailboxLen is how many events wait for the loop.
-func (c *Conn) mailboxLen() int {
-	if l := c.running.Load(); l != nil {
-		return l.mailbox.len()
-	}
-	return 0
-}
-
-// Stats returns the counts up to now. Calls that end while it reads the counts
-// may be missing from Settled, so Ended is never greater than Calls.
-func (c *Conn) Stats() Stats {
-	settled := make(map[Cause]map[Delivery]uint64)
-	for _, cause := range Causes() {
-		settled[cause] = make(map[Delivery]uint64)
-	}
-	c.counters.eachEnding(func(cause Cause, delivery Delivery, n uint64) { settled[cause][delivery] = n })
-	stats := c.unsettled()
-	stats.Settled = settled
-	return stats
-}
-
-// unsettled returns the counts except Settled, which must be read first.
-func (c *Conn) unsettled() Stats {
-	return Stats{
-		Calls:     c.counters.calls.Load(),
-		Retries:   c.counters.retries.Load(),
-		Late:      c.counters.late.Load(),
-		Unknown:   c.counters.unknown.Load(),
-		Malformed: c.counters.malformed.Load(),
-		Shed:      c.counters.shed.Load(),
-		Stalls:    c.counters.stalls.Load(),
-		BytesIn:   c.counters.bytesIn.Load(),
-		BytesOut:  c.counters.bytesOut.Load(),
-		Depths:    c.depths(),
-	}
-}
-
 // eachEnding calls read with each count of ended calls that is not zero, in the order of
 // Causes.
 func (c *counters) eachEnding(read func(Cause, Delivery, uint64)) {
@@ -298,5 +240,44 @@ func (c *counters) eachEnding(read func(Cause, Delivery, uint64)) {
 				read(cause, delivery, n)
 			}
 		}
+	}
+}
+
+// An outage adds up the times from each loss until the Conn is ready again. The loop writes
+// it, and anybody reads it. The mutex ensures that nobody reads a lower total than before.
+type outage struct {
+	mu    sync.Mutex
+	total time.Duration
+	since instant // the start of that part of the present outage that total does not include yet; 0: there is no outage
+}
+
+func (o *outage) begin(now instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since == 0 {
+		o.since = now
+	}
+}
+
+// end ends an outage at the time of the new status. A reader may have counted more already.
+func (o *outage) end(now instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(now)
+	o.since = 0
+}
+
+// until returns the total up to now.
+func (o *outage) until(now instant) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(now)
+	return o.total
+}
+
+// add adds what has passed of the present outage to the total. The caller holds mu.
+func (o *outage) add(now instant) {
+	if o.since != 0 && now > o.since {
+		o.total, o.since = o.total+now-o.since, now
 	}
 }

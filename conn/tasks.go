@@ -3,8 +3,6 @@ package conn
 import (
 	"context"
 	"slices"
-
-	"github.com/bowline-mcp/bowline/internal/actor"
 )
 
 // A task is work that the loop has begun on another goroutine. The last thing that
@@ -81,55 +79,4 @@ func (t *tasks) names() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// A job is what a task does. The event that report returns ends the task.
-type job struct {
-	task
-	work   func() error
-	report func(error) event
-}
-
-// do runs a job as a task: on the loop's own goroutine when that becomes idle, on the
-// goroutine of the opener, or on a new one.
-func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
-	j := &job{task{name: name, cancel: cancel}, work, report}
-	l.tasks.add(&j.task)
-	switch {
-	case l.doesJobs && l.job == nil:
-		l.job = j
-	case l.opening.offer(j):
-	default:
-		go l.runJob(j)
-	}
-}
-
-// runJob runs a job on a new goroutine, which then becomes the loop's own if there is none.
-func (l *loop) runJob(j *job) {
-	if held := l.complete(j); held.OK() {
-		l.run(held)
-	}
-}
-
-// complete runs a job and posts its result to the loop. If it returns a token, this goroutine
-// has the loop, and is the loop's own.
-func (l *loop) complete(j *job) actor.Held {
-	held := l.bring(j, actor.Done)
-	if held.Beside() { // another goroutine is the loop's own
-		l.turn(held, 0)
-		return actor.Held{}
-	}
-	return held
-}
-
-// bring runs a job and posts its result to the loop. If it returns a token, this goroutine
-// has the loop.
-func (l *loop) bring(j *job, how actor.Change) (held actor.Held) {
-	ev := j.report(guard(j.work))
-	ev.task = &j.task
-	posted, held := l.mailbox.lend(&ev, how)
-	if link := ev.unboundLink(); !posted && link != nil {
-		closeUnwanted(link)
-	}
-	return held
 }

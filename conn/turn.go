@@ -50,7 +50,7 @@ func (l *loop) start(held actor.Held) {
 		}
 	}()
 	l.begin()
-	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate already has a place for it; taking from an empty mailbox would give the loop to another goroutine
+	if l.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate already has a place for it; taking from an empty mailbox would give the loop to another goroutine
 		l.stepAll(l.mailbox.take(held, l.buffers.forMailbox()))
 	}
 	if l.interruption() == nil && !l.finished {
@@ -202,24 +202,17 @@ func (l *loop) takeKept(before served) (kept served) {
 // A flush calls the Flush of a link, if it has one. The goroutine that calls it need not have
 // the loop.
 type flush struct {
-	conn *Conn
-	link transport.Flusher
+	record *record
+	link   transport.Flusher
 }
 
 // flush returns the Flush of the present link.
-func (l *loop) flush() flush { return flush{l.conn, l.flusher} }
+func (l *loop) flush() flush { return flush{l.record, l.flusher} }
 
 func (f flush) flush(depth int) {
 	if f.link != nil {
-		f.conn.reportPanic("Link.Flush", guard(func() error { f.link.Flush(depth); return nil }))
+		f.record.reportPanic("Link.Flush", guard(func() error { f.link.Flush(depth); return nil }))
 	}
-}
-
-// lend posts an event, and lends this goroutine to the loop if that has nothing to
-// do. It reports false when no loop will take the event.
-func (c *Conn) lend(ev *event) bool {
-	l := c.running.Load()
-	return l != nil && l.lend(ev)
 }
 
 func (l *loop) lend(ev *event) bool {

@@ -50,7 +50,7 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := watched(t, new(Wheel))
-		r := &receiver{conn: l.conn, loop: l, epoch: 1}
+		r := &receiver{record: l.record, loop: l, epoch: 1}
 		for depth, own := range []int{0, 0, 1} {
 			r.Work(depth)
 			woken := resting(l)
@@ -178,9 +178,9 @@ func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 	for state, takes := range map[State]bool{Ready: true, Closing: false} {
 		c := New(dead{}, Options{Dialect: cancellingDialect{}})
 		c.status.replace(Status{State: state})
-		l := &loop{conn: c, mailbox: mailbox{spares: new(spares)}}
+		l := &loop{record: &c.record, mailbox: mailbox{spares: new(spares)}}
 		l.mailbox.open(func(actor.Held) {})
-		if got := (&receiver{conn: c, loop: l}).StreamBegun(1); got != takes {
+		if got := (&receiver{record: &c.record, loop: l}).StreamBegun(1); got != takes {
 			t.Errorf("%v: StreamBegun returned %v, want %v", state, got, takes)
 		}
 	}

@@ -18,26 +18,24 @@ import (
 //
 // The zero value is ready to use. A Wheel must not be copied.
 type Wheel struct {
-	probing slots.Slots[*loop] // the loops that are to probe their peers
-	parking slots.Slots[*loop] // the loops that may park
+	probing slots.Slots[ticked] // the loops that are to probe their peers
+	parking slots.Slots[ticked] // the loops that may park
 
 	workers workers
 	spares  spares
 }
 
-// set makes the wheel post a tick to a loop after wait, rounded up to a slot. The loop must be
-// in no slot.
-func (w *Wheel) set(l *loop, wait time.Duration) {
-	l.probeSlot, _ = w.probing.Add(l, wait, probeSlotLength, tickToProbe)
+// A ticked is a loop as a Wheel knows it. lendTick runs on the goroutine of the Wheel's timer, and
+// must not block: the loops behind it wait. It does not take the event itself, which would then
+// be on the heap.
+type ticked interface {
+	lendTick(kind eventKind, slot int64)
 }
-
-// unset takes a loop out of its slot, if it is in one.
-func (w *Wheel) unset(l *loop) { w.probing.Remove(l, l.probeSlot) }
 
 // tickToProbe and tickToPark post a tick to a loop that is due in a slot, and lend this goroutine to it.
 // A loop that has ended takes no tick.
-func tickToProbe(l *loop, number int64) { l.lendTick(&event{kind: tick, id: number}) }
-func tickToPark(l *loop, number int64)  { l.lendTick(&event{kind: parkDue, id: number}) }
+func tickToProbe(l ticked, number int64) { l.lendTick(tick, number) }
+func tickToPark(l ticked, number int64)  { l.lendTick(parkDue, number) }
 
 const (
 	probeSlotLength = 250 * time.Millisecond

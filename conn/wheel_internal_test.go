@@ -13,7 +13,7 @@ import (
 
 // idle returns a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
-	l := &loop{conn: newConn(initiator, Starting, Options{}), mailbox: mailbox{spares: new(spares)}}
+	l := &loop{record: &newConn(initiator, Starting, Options{}).record, mailbox: mailbox{spares: new(spares)}}
 	plays(l)
 	return l
 }

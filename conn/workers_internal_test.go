@@ -23,7 +23,7 @@ func readyReceiver(t *testing.T, serve func(context.Context, *Incoming)) (*loop,
 	}
 	t.Cleanup(l.leave)
 	resting(l)
-	return l, &receiver{conn: c, loop: l, epoch: 1, dialect: l.core.dialect}
+	return l, &receiver{record: &c.record, loop: l, epoch: 1, dialect: l.core.dialect}
 }
 
 type handlerFunc func(context.Context, *Incoming) (json.RawMessage, error)
