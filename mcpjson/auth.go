@@ -36,9 +36,7 @@ func readAuth(v *values, n node) *Auth {
 	if n.absent() {
 		return nil
 	}
-	own := v.settings(n, func(m member) {
-		v.wrong(m.called(), "unknown: there are only %s here", strings.Join(authNames[:], ", "))
-	}, authNames[:]...)
+	own := v.settings(n, v.unknown(authNames[:]), authNames[:]...)
 	text := func(name string) string {
 		_, value, _ := v.string(own[name])
 		return value
@@ -49,7 +47,7 @@ func readAuth(v *values, n node) *Auth {
 		Offline: v.choice(own["offline"]), DPoP: v.choice(own["dpop"]),
 	}
 	if port := own["port"]; !port.absent() {
-		if number := v.count(port, maxPort); number != nil {
+		if number := v.count(port, 0, maxPort); number != nil {
 			a.Port = *number
 		}
 	}

@@ -93,7 +93,7 @@ func TestMistakes(t *testing.T) {
 		{server(`"command": "x", "timeout": 2147483648`), "m:2:34: servers.a.timeout: expected a number of milliseconds above 0, of at most 2147483647"},
 		{server(`"command": "x", "timeout": 1e999`), "m:2:34: servers.a.timeout: expected a number of milliseconds above 0, of at most 2147483647"},
 		{server(`"command": "x", "bowline": "30s"`), "m:2:34: servers.a.bowline: expected an object, got a string"},
-		{server(`"command": "x", "bowline": {"inittimeout": "1s"}`), "m:2:35: servers.a.bowline.inittimeout: unknown: there are only " + strings.Join(settingNames[:], ", ") + " here"},
+		{server(`"command": "x", "bowline": {"inittimeout": "1s"}`), "m:2:35: servers.a.bowline.inittimeout: unknown: there are only " + strings.Join(settingNames, ", ") + " here"},
 		{server(`"command": "x", "bowline": {"retries": 1.5}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
 		{server(`"command": "x", "bowline": {"retries": -1}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
 		{server(`"command": "x", "bowline": {"retries": "1"}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
@@ -195,7 +195,7 @@ m:7:37: mcpServers["my.files"].env.B: expected a string, a number or a boolean, 
 m:10:14: mcpServers.web.url: expected a URL of http or https, with a host
 m:11:15: mcpServers.web.type: "${TOKEN}" is none of stdio, http, streamable-http and sse
 m:12:34: mcpServers.web.bowline.initTimeout: "${TOKEN}" is not a duration above zero, such as 30s or 2m
-m:12:46: mcpServers.web.bowline.tries: unknown: there are only ` + strings.Join(settingNames[:], ", ") + ` here
+m:12:46: mcpServers.web.bowline.tries: unknown: there are only ` + strings.Join(settingNames, ", ") + ` here
 m:15:5: mcpServers.web: the name is repeated: rename or remove one of the two`
 	if diff := cmp.Diff(want, mistakes(t, text, variables{"TOKEN": "s3cret"})); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)

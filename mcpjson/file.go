@@ -54,6 +54,7 @@ type File struct {
 	text    []byte
 	entries []*entry // in file order, the disabled ones too
 	inputs  node
+	gateway node              // the bowline block at the top
 	answers map[string]string // of Ask, by the ID of the input
 	ignored []string          // keys beside the servers
 }
@@ -171,11 +172,36 @@ func (f *File) Transports() iter.Seq2[string, transport.Transport] {
 // Check checks all servers that are not disabled, and returns an *Error with all mistakes
 // of the file, in file order, or nil.
 func (f *File) Check() error {
-	var findings []finding
+	ofGateway := newValues(f)
+	readGateway(ofGateway, f.gateway)
+	findings := ofGateway.findings
 	for e := range f.enabled() {
 		v := newValues(f)
 		readServer(v, e)
 		findings = append(findings, v.findings...)
+	}
+	return f.failure(findings)
+}
+
+// Gateway returns the block bowline at the top of the file, or an empty one if the file has none. The error is an *Error
+// with all mistakes of the block.
+func (f *File) Gateway() (*Gateway, error) {
+	v := newValues(f)
+	g := readGateway(v, f.gateway)
+	if err := f.failure(v.findings); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Reject returns an *Error with a mistake for each of the servers, at their names, in file order: a program uses it for
+// what only it can find wrong. It returns nil if the file has none of the servers.
+func (f *File) Reject(messages map[string]string) error {
+	var findings []finding
+	for e := range f.enabled() {
+		if message, wrong := messages[e.name]; wrong {
+			findings = append(findings, finding{e.nameAt, e.path, message})
+		}
 	}
 	return f.failure(findings)
 }
@@ -237,17 +263,7 @@ func (f *File) meant() string {
 // readEntries finds the servers of the file. It keeps the mistakes of an entry in that
 // entry.
 func (f *File) readEntries(v *values, root node) {
-	var lists []member
-	for _, m := range v.members(root) {
-		switch {
-		case m.name == "inputs":
-			f.inputs = m.node
-		case m.name != "mcpServers" && m.name != "servers":
-			f.ignored = append(f.ignored, m.path)
-		case m.value.Kind() != 'n':
-			lists = append(lists, m)
-		}
-	}
+	lists := f.outline(v, root)
 	if len(lists) == 0 && len(v.findings) == 0 {
 		v.wrong(root, "expected mcpServers or servers%s", f.meant())
 	}
@@ -268,6 +284,24 @@ func (f *File) readEntries(v *values, root node) {
 			f.entries = append(f.entries, e)
 		}
 	}
+}
+
+// outline notes what is at the top of the file, and returns the lists of servers.
+func (f *File) outline(v *values, root node) (lists []member) {
+	for _, m := range v.members(root) {
+		switch {
+		case m.name == "inputs":
+			f.inputs = m.node
+		case m.name == "bowline" && m.value.Kind() != 'n':
+			f.gateway = m.node
+		case m.name == "bowline", m.value.Kind() == 'n' && (m.name == "mcpServers" || m.name == "servers"): // as if it were not there
+		case m.name != "mcpServers" && m.name != "servers":
+			f.ignored = append(f.ignored, m.path)
+		default:
+			lists = append(lists, m)
+		}
+	}
+	return lists
 }
 
 func (e *entry) repeated(m member) {

@@ -360,8 +360,8 @@ func TestIgnoredKeysAreOneNotice(t *testing.T) {
 		"a b": {"command": "x", "headers": {}, "Command": "y"},
 		"c": {"url": "http://h", "env": {"K": "v"}, "args": [], "cwd": "", "disabledTools": []}}}`, nil)
 	for name, want := range map[string]string{
-		"a b": `mcp.json: ignored: ["$schema"], bowline, servers["a b"].Command, servers["a b"].headers`,
-		"c":   `mcp.json: ignored: ["$schema"], bowline, servers.c.disabledTools, servers.c.args, servers.c.env, servers.c.cwd`,
+		"a b": `mcp.json: ignored: ["$schema"], servers["a b"].Command, servers["a b"].headers`,
+		"c":   `mcp.json: ignored: ["$schema"], servers.c.disabledTools, servers.c.args, servers.c.env, servers.c.cwd`,
 	} {
 		if diff := cmp.Diff([]string{want}, notices(t, f, name)); diff != "" {
 			t.Errorf("notices of %q (-want +got):\n%s", name, diff)

@@ -28,6 +28,9 @@ type Server struct {
 	// Settings are the rest of the bowline block.
 	Settings Settings
 
+	// Hosting is what of the bowline block only a gateway uses.
+	Hosting Hosting
+
 	// Notices are hints for the author of the file, one line each: which keys were
 	// ignored, and which values may be mistakes.
 	Notices []string
@@ -36,7 +39,7 @@ type Server struct {
 }
 
 // Same reports whether both servers would run in the same way: whether their names and
-// all settings are equal after the replacement of variables, envFile and inputs.
+// all settings but Hosting are equal after the replacement of variables, envFile and inputs.
 func (s *Server) Same(as *Server) bool { return s.settings == as.settings }
 
 // readServer reads an entry. Use the result only if there are no findings.

@@ -1,7 +1,11 @@
 package mcpjson
 
 import (
+	"net"
+	"net/url"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,17 +29,15 @@ type Settings struct {
 const maxRetries = 100
 
 // settingNames are the keys of the bowline block.
-var settingNames = [...]string{
+var settingNames = append([]string{
 	"initTimeout", "requestTimeout", "maxTimeout", "backoffMin", "backoffMax", "liveness",
 	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes", "auth",
-}
+}, hostingNames[:]...)
 
 // readSettings reads the bowline block, and the key timeout of the entry.
 func readSettings(v *values, s *Server, set map[string]node) {
-	unknown := func(m member) {
-		v.wrong(m.called(), "unknown: there are only %s here", strings.Join(settingNames[:], ", "))
-	}
-	own := v.settings(set["bowline"], unknown, settingNames[:]...)
+	own := v.settings(set["bowline"], v.unknown(settingNames), settingNames...)
+	s.Hosting = readHosting(v, own)
 	s.InitTimeout = v.duration(own["initTimeout"])
 	if s.Timeout = v.duration(own["requestTimeout"]); own["requestTimeout"].absent() {
 		s.Timeout = v.milliseconds(set["timeout"])
@@ -44,7 +46,7 @@ func readSettings(v *values, s *Server, set map[string]node) {
 		MaxTimeout: v.duration(own["maxTimeout"]),
 		BackoffMin: v.duration(own["backoffMin"]), BackoffMax: v.duration(own["backoffMax"]),
 		Liveness:     readLiveness(v, own["liveness"]),
-		Retries:      v.count(own["retries"], maxRetries),
+		Retries:      v.count(own["retries"], 0, maxRetries),
 		WaitForReady: v.choice(own["waitForReady"]), ProgressRestarts: v.choice(own["progressRestarts"]),
 		TrustAnnotations: v.choice(own["trustAnnotations"]),
 		ToolModes:        readToolModes(v, own["toolModes"]),
@@ -79,4 +81,110 @@ func readToolModes(v *values, n node) map[string]protocol.ToolMode {
 		modes[m.name] = mode
 	}
 	return modes
+}
+
+const (
+	leastMaxName, mostMaxName = 32, 128
+	maxAddress                = 256
+)
+
+// gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
+var (
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots"}
+	hostingNames = [...]string{"prefix", "start", "idleStop", "tools", "prompts", "resources", "roots"}
+)
+
+func readGateway(v *values, n node) *Gateway {
+	own := v.settings(n, v.unknown(gatewayNames[:]), gatewayNames[:]...)
+	g := &Gateway{
+		HTTP: readAddress(v, own["http"]), Prefix: readPrefix(v, own["prefix"]),
+		Catalogue: v.path(own["catalogue"]), Roots: readRoots(v, own["roots"]),
+	}
+	if g.Prefix != nil && *g.Prefix != "" {
+		v.wrong(own["prefix"], `only "" is possible here, for bare names: a prefix belongs to one server`)
+	}
+	if longest := v.count(own["maxName"], leastMaxName, mostMaxName); longest != nil {
+		g.MaxName = *longest
+	}
+	adminNames := []string{"socket", "http"}
+	admin := v.settings(own["admin"], v.unknown(adminNames), adminNames...)
+	g.AdminSocket, g.AdminHTTP = v.path(admin["socket"]), readAddress(v, admin["http"])
+	return g
+}
+
+// readHosting reads what of a server's block only a gateway uses.
+func readHosting(v *values, own map[string]node) Hosting {
+	before := v.read // what Same compares
+	defer func() { v.read = before }()
+	_, start, _ := v.string(own["start"])
+	if start != "" && !slices.Contains(Starts(), start) || start == "" && !own["start"].absent() {
+		v.wrong(own["start"], "expected one of %s", strings.Join(Starts(), ", "))
+	}
+	return Hosting{
+		Prefix: readPrefix(v, own["prefix"]), Start: start, IdleStop: v.duration(own["idleStop"]), Roots: readRoots(v, own["roots"]),
+		Tools: readFilter(v, own["tools"]), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
+	}
+}
+
+func readFilter(v *values, n node) Filter {
+	names := []string{"allow", "deny"}
+	own := v.settings(n, v.unknown(names), names...)
+	f := Filter{Allow: v.strings(own["allow"]), Deny: v.strings(own["deny"])}
+	if f.Allow == nil && !own["allow"].absent() {
+		f.Allow = []string{} // which allows nothing
+	}
+	return f
+}
+
+func readPrefix(v *values, n node) *string {
+	if _, prefix, ok := v.string(n); ok {
+		return &prefix
+	}
+	return nil
+}
+
+// readAddress reads an address to listen at.
+func readAddress(v *values, n node) string {
+	written, address, ok := v.string(n)
+	if !ok {
+		return ""
+	}
+	_, port, err := net.SplitHostPort(address)
+	if number, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || number > maxPort || len(address) > maxAddress {
+		v.wrong(n, "%s is no address with a port, such as 127.0.0.1:8080", quote(written))
+	}
+	return address
+}
+
+// readRoots reads folders, as paths or file URIs, and returns them as file URIs.
+func readRoots(v *values, n node) []string {
+	var roots []string
+	for i, root := range v.strings(n) {
+		scheme, _, isURI := strings.Cut(root, "://")
+		switch {
+		case isURI && scheme != "file":
+			v.wrong(n, "number %d is neither a path nor a URI that begins with file://", i+1) // it may hold what a variable stands for
+			continue
+		case !isURI:
+			if root = filepath.FromSlash(root); !filepath.IsAbs(root) {
+				root = filepath.Join(v.file.folder(), root)
+			}
+			absolute, err := filepath.Abs(root)
+			if err != nil {
+				v.wrong(n, "%v", err)
+				continue
+			}
+			root = (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(absolute), "/")}).String()
+		}
+		roots = append(roots, root)
+	}
+	if roots == nil && !n.absent() {
+		return []string{}
+	}
+	return roots
+}
+
+// unknown returns a function that reports a key as a mistake.
+func (v *values) unknown(known []string) func(member) {
+	return func(m member) { v.wrong(m.called(), "unknown: there are only %s here", strings.Join(known, ", ")) }
 }

@@ -236,19 +236,19 @@ func (v *values) milliseconds(n node) time.Duration {
 }
 
 // count reads a whole number; nil if it is absent or wrong.
-func (v *values) count(n node, most int) *int {
+func (v *values) count(n node, least, most int) *int {
 	if n.absent() {
 		return nil
 	}
 	if n.value.Kind() == '0' {
 		literal := n.value.(hujson.Literal)
-		if count := literal.Float(); count >= 0 && count <= float64(most) && count == math.Trunc(count) {
+		if count := literal.Float(); count >= float64(least) && count <= float64(most) && count == math.Trunc(count) {
 			v.record(n, string(literal))
 			whole := int(count)
 			return &whole
 		}
 	}
-	v.wrong(n, "expected a whole number from 0 to %d", most)
+	v.wrong(n, "expected a whole number from %d to %d", least, most)
 	return nil
 }
 

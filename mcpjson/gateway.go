@@ -1,0 +1,37 @@
+package mcpjson
+
+import "time"
+
+// A Gateway is the block bowline at the top of a file: how bowline up offers the servers at one endpoint. Other programs do
+// not look at it. The zero value of a field means that the file does not set it.
+type Gateway struct {
+	HTTP        string  // the address of the endpoint, such as 127.0.0.1:8080
+	AdminSocket string  // the path of the socket for bowline ps and the like
+	AdminHTTP   string  // the address of the status page
+	MaxName     int     // the length of the longest name of a tool, from 32 to 128
+	Prefix      *string // "": all servers without a prefix of their own offer bare names
+	Catalogue   string  // the path of the file in which the last known lists are kept
+	Roots       []string
+}
+
+// Hosting is the part of a server's block bowline that says how a gateway offers the server. Other programs do not look
+// at it, and it does not count for Server.Same: to change it restarts no server.
+type Hosting struct {
+	Prefix    *string       // before the names of its tools and prompts, in place of the server's name; "": bare names
+	Start     string        // one of Starts; "" means the first
+	IdleStop  time.Duration // how long nobody must have used it before it is stopped; 0: it is not stopped
+	Tools     Filter
+	Prompts   Filter
+	Resources Filter
+	Roots     []string // file URIs; they replace those of the Gateway. Nil: the file has none
+}
+
+// A Filter says which tools, prompts or resources are offered, by the names or URIs that the server uses. In a pattern *
+// stands for any text, and ? for one character.
+type Filter struct {
+	Allow []string // nil: everything
+	Deny  []string // wins over Allow
+}
+
+// Starts returns the values that start may have in a file, the default first.
+func Starts() []string { return []string{"eager", "demand"} }

@@ -1,0 +1,124 @@
+package mcpjson
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The block at the top is for a gateway. Paths start at the project's folder, and variables are replaced.
+//
+// Guarantees: G-0018.20
+func TestTheBlockOfAGateway(t *testing.T) {
+	bare := ""
+	for text, want := range map[string]Gateway{
+		`{"servers": {}}`:                  {},
+		`{"servers": {}, "bowline": null}`: {},
+		`{"servers": {}, "bowline": {}}`:   {},
+		`{"servers": {}, "bowline": {"http": "${HOST}:8080", "maxName": 60, "prefix": "", "catalogue": "c.json", "roots": ["file:///r", "/s t", "u"],
+			"admin": {"socket": "/run/s", "http": "[::1]:0"}}}`: {
+			HTTP: "localhost:8080", MaxName: 60, Prefix: &bare, Catalogue: filepath.FromSlash("/p/c.json"), Roots: []string{"file:///r", "file:///s%20t", "file:///p/u"},
+			AdminSocket: "/run/s", AdminHTTP: "[::1]:0"},
+		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
+	} {
+		f, err := parse("/p/mcp.json", text, variables{"HOST": "localhost"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := f.Gateway()
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(want, *g); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// What an entry says to a gateway is read, and changes nothing for others: a server with other such settings is the same.
+//
+// Guarantees: G-0018.18, G-0018.20
+func TestHosting(t *testing.T) {
+	bare := ""
+	same := read(t, `{}`)
+	for written, want := range map[string]Hosting{
+		`{}`: {},
+		`{"prefix": "", "start": "demand", "idleStop": "5m", "roots": ["file:///a"]}`:                       {Prefix: &bare, Start: "demand", IdleStop: 5 * time.Minute, Roots: []string{"file:///a"}},
+		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`: {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
+		`{"start": "eager", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`:    {Start: "eager", Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
+		`{"prefix": null, "start": null, "idleStop": null, "tools": null, "prompts": {"allow": null}}`:      {},
+	} {
+		s := read(t, written)
+		if diff := cmp.Diff(want, s.Hosting); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", written, diff)
+		}
+		if !s.Same(same) {
+			t.Errorf("%s: it is another server", written)
+		}
+	}
+	if read(t, `{"start": "demand", "retries": 1}`).Same(same) {
+		t.Error("with retries it is the same server")
+	}
+}
+
+func read(t *testing.T, block string) *Server {
+	t.Helper()
+	s, err := mustParse(t, server(`"command": "x", "bowline": `+block), nil).Server("a")
+	if err != nil {
+		t.Fatalf("%s: %v", block, err)
+	}
+	return s
+}
+
+// A slip in a block of the gateway is a mistake, with its line and column, and Check finds it, too. No message shows the
+// value of a variable.
+//
+// Guarantees: G-0018.3, G-0018.4, G-0018.20
+func TestMistakesOfAGateway(t *testing.T) {
+	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
+	const keys = "http, admin, maxName, prefix, catalogue, roots"
+	for _, c := range []struct{ text, want string }{
+		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
+		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
+		{top(`{"http": ":1", "http": ":2"}`), "m:2:16: bowline.http: the name is repeated"},
+		{top(`{"http": "8080"}`), `m:2:10: bowline.http: "8080" is no address with a port, such as 127.0.0.1:8080`},
+		{top(`{"http": "h:65536"}`), `m:2:10: bowline.http: "h:65536" is no address with a port, such as 127.0.0.1:8080`},
+		{top(`{"http": "h:${SECRET}"}`), `m:2:10: bowline.http: "h:${SECRET}" is no address with a port, such as 127.0.0.1:8080`},
+		{top(`{"admin": {"https": ":1"}}`), "m:2:12: bowline.admin.https: unknown: there are only socket, http here"},
+		{top(`{"admin": {"http": 1}}`), "m:2:20: bowline.admin.http: expected a string, got a number"},
+		{top(`{"maxName": 31}`), "m:2:13: bowline.maxName: expected a whole number from 32 to 128"},
+		{top(`{"maxName": 129}`), "m:2:13: bowline.maxName: expected a whole number from 32 to 128"},
+		{top(`{"prefix": "x"}`), `m:2:12: bowline.prefix: only "" is possible here, for bare names: a prefix belongs to one server`},
+		{top(`{"roots": ["/a", "http://${SECRET}"]}`), "m:2:11: bowline.roots: number 2 is neither a path nor a URI that begins with file://"},
+		{top(`{"roots": "/a"}`), "m:2:11: bowline.roots: expected an array of strings, got a string"},
+		{server(`"command": "x", "bowline": {"start": "lazy"}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
+		{server(`"command": "x", "bowline": {"start": ""}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
+		{server(`"command": "x", "bowline": {"idleStop": "off"}`), `m:2:47: servers.a.bowline.idleStop: "off" is not a duration above zero, such as 30s or 2m`},
+		{server(`"command": "x", "bowline": {"tools": {"alow": []}}`), "m:2:45: servers.a.bowline.tools.alow: unknown: there are only allow, deny here"},
+		{server(`"command": "x", "bowline": {"tools": ["x"]}`), "m:2:44: servers.a.bowline.tools: expected an object, got an array"},
+	} {
+		if got := mistakes(t, c.text, variables{"SECRET": "s3cret"}); got != c.want {
+			t.Errorf("%s\ngot  %s\nwant %s", c.text, got, c.want)
+		}
+	}
+}
+
+// What only the program finds wrong has the place of the server's name.
+//
+// Guarantees: G-0018.20
+func TestReject(t *testing.T) {
+	f := mustParse(t, "{\"servers\": {\n\"b\": {\"command\": \"x\"},\n \"a\": {\"command\": \"x\"}, \"off\": {\"disabled\": true}}}", nil)
+	err := f.Reject(map[string]string{"a": "is wrong", "b": "is odd", "off": "is off", "none": "is not there"})
+	var wrong *Error
+	if !errors.As(err, &wrong) || !strings.HasSuffix(err.Error(), ":2:1: servers.b: is odd\nmcp.json:3:2: servers.a: is wrong") {
+		t.Errorf("got %v", err)
+	}
+	if err := f.Reject(map[string]string{"none": "is not there"}); err != nil {
+		t.Errorf("nothing is wrong: %v", err)
+	}
+}
