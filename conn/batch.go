@@ -7,8 +7,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A batch gathers the answers to the messages of one frame, which are sent together
-// in an array.
+// A batch gathers the answers to the messages of one frame, which are sent together in an array.
+// The peer gets one array for the frame unless that becomes too long, and none if no message in
+// it needs an answer.
 type batch struct {
 	due     int    // how many answers are still missing, plus one until the whole frame is read
 	answers []byte // the answers so far: an array without its end, or nothing
@@ -37,7 +38,9 @@ func split(array *outboundFrame) []outboundFrame {
 // and another begins. A longer answer is sent by itself.
 const maxAnswers = 4 << 20
 
-// gather takes an answer. When no further one is due it sends the array.
+// gather takes an answer. When no further one is due it sends the array. Until the whole frame is
+// read, one more counts as due, so that an array is not sent while requests of its frame are
+// still to come.
 func (c *core) gather(out outboundFrame, b *batch) {
 	b.due--
 	if len(out.frame) > maxAnswers {
@@ -68,6 +71,8 @@ func (c *core) leaveBatch(b *batch, stream transport.Stream) {
 	}
 }
 
+// sendAnswers sends the array so far. The parts go with it: if the link cannot send the array,
+// each answer is sent by itself.
 func (c *core) sendAnswers(b *batch, stream transport.Stream) {
 	if len(b.answers) == 0 {
 		return

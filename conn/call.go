@@ -46,6 +46,7 @@ func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage,
 	return o.result, err
 }
 
+// timeout is how long each attempt of a request may take; 0: as long as its context allows.
 func (c *Conn) timeout(r *Request) time.Duration {
 	switch {
 	case r.Timeout < 0 || r.Streaming:
@@ -108,6 +109,7 @@ func (c *Conn) leave(ctx context.Context, ev event) {
 	c.post(ev)
 }
 
+// leavingCause says how a call ends whose context has ended.
 func leavingCause(ctx context.Context) Cause {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return TimedOut
@@ -178,8 +180,9 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	}
 }
 
-// sendSlots returns a channel with a value for each send slot that is in use. Most servers
-// send only answers, which need no slot, so it is made when it is first needed.
+// sendSlots returns a channel with a value for each send slot that is in use. Most servers send
+// only answers, which need no slot, so it is made when it is first needed. Two callers that need
+// it first at the same time agree on one of two channels.
 func (c *Conn) sendSlots() chan struct{} {
 	if c.slots.Load() == nil {
 		made := make(chan struct{}, c.options.SendSlots)

@@ -9,9 +9,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A core is one connection as a pure state machine: it has no goroutine, lock,
-// channel, I/O, clock or randomness. Equal events at equal times give equal
-// effects, so every failure can be replayed (ADR-0001).
+// A core is one connection as a pure state machine: it has no goroutine, lock, channel, I/O,
+// clock or randomness. Equal events at equal times give equal effects, so every failure can be
+// replayed (ADR-0001). Only step changes it, and park and unpark between two steps; before the
+// first, the loop sets what an earlier loop has left. No field may be changed because of
+// something that no event has brought: a replay would then go another way.
 type core struct {
 	options *Tuning // read-only; all defaults are filled in
 	dialect Dialect
@@ -55,7 +57,8 @@ type core struct {
 }
 
 // traffic keeps track of the messages that are under way. When none are, it is empty in every
-// core, so a parked core gives its traffic to another one.
+// core, so a parked core gives its traffic to another one. What a later message could depend on
+// must not be here, such as the highest id: the next core would take it for its own.
 type traffic struct {
 	pending    pending
 	tombstones tombstones
@@ -71,7 +74,8 @@ type traffic struct {
 	extra []particulars // of the effects
 }
 
-// isOver reports whether nothing is under way.
+// isOver reports whether nothing is under way. What it does not ask about is lost when the core
+// parks.
 func (t *traffic) isOver() bool {
 	return t.pending.len() == 0 && t.tombstones.len() == 0 && t.incoming.len() == 0 && t.incoming.stuck == 0 &&
 		t.outbound.empty() && t.outbound.stuckAt == 0 && t.streams.areIdle() && t.flow == flow{}
@@ -84,6 +88,7 @@ const (
 	acceptor              // is given one link, and closes with it
 )
 
+// newCore returns a core in its first state. It has no traffic until unpark.
 func newCore(r role, m machines, o *Tuning, d Dialect) *core {
 	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m}
 	if c.current = Starting; r == acceptor {
@@ -92,8 +97,11 @@ func newCore(r role, m machines, o *Tuning, d Dialect) *core {
 	return c
 }
 
-// step applies an event at a time. The caller must perform the effects in order,
-// before the next step.
+// step applies an event at a time. The caller must perform the effects in order, before the next
+// step. Events of an incarnation that has ended change nothing, however late they come: a link,
+// handshake or timer that is slow cannot harm the next incarnation. Those that are not about one
+// incarnation come first, because they have no epoch. Credit is granted last, and the drain is
+// checked after that, so that both see what the whole event has changed.
 func (c *core) step(now instant, ev *event) []effect {
 	c.clearEffects()
 	switch ev.kind {
@@ -137,7 +145,8 @@ func (c *core) step(now instant, ev *event) []effect {
 	return c.out
 }
 
-// onLifecycle applies an event of the incarnation.
+// onLifecycle applies an event of the incarnation. An event that no case names is a mistake in
+// the shell, and the loop turns the panic into the end of the link.
 func (c *core) onLifecycle(now instant, ev *event) {
 	switch ev.kind {
 	case admitted:
@@ -164,6 +173,8 @@ func (c *core) onTraffic(now instant, ev *event) {
 		c.onLateTraffic(now, ev)
 		return
 	}
+	// The credit of a frame counts as used before its event is handled, because the handling may
+	// end the stream, and then nothing is owed to it.
 	c.streams.consume(ev.stream, int(ev.frames), ev.last)
 	if ev.frames > 0 { // the event is a frame from the peer
 		c.liveness.hear(now)
@@ -199,19 +210,23 @@ func (c *core) onTraffic(now instant, ev *event) {
 	default:
 		panic(fmt.Sprintf("conn: unhandled event %d", ev.kind))
 	}
+	// Only a valid message shows that the peer speaks JSON-RPC: a frame that is malformed neither
+	// ends the time for installing nor a run of malformed ones.
 	if ev.frames > 0 && ev.kind != malformed {
 		c.malformed = malformedRun{}
 		c.hear(now)
 		c.streams.proceed(ev.stream)
 	}
 	if ev.frames > 0 {
+		// The frame is read to its end, so its batch no longer waits for further requests.
 		c.leaveBatch(ev.batch, ev.stream)
 	}
 	c.finishStream(now, ev.stream)
 }
 
-// onLateTraffic applies an event of a link that is being closed. It counts a reply as
-// late, and settles the caller of a notification that was not sent.
+// onLateTraffic applies an event of a link that is being closed. It counts a reply as late, and
+// settles the caller of a notification that was not sent. Its answers come too late in any case:
+// the calls were settled when the link was lost.
 func (c *core) onLateTraffic(now instant, ev *event) {
 	switch {
 	case ev.kind == replied:
@@ -223,20 +238,24 @@ func (c *core) onLateTraffic(now instant, ev *event) {
 	}
 }
 
-// dropRequest reports a request that came after the end of its incarnation.
+// dropRequest reports a request that came after the end of its incarnation. Without this an
+// Auditor would wait for the end of a request that nobody serves, and the link would keep its
+// room.
 func (c *core) dropRequest(ev *event) {
 	if ev.kind == requested {
 		c.leaveUnserved(ev.incoming, c.reason)
 	}
 }
 
-// allowInstalling gives a process that has never sent a message more time for that.
+// allowInstalling gives a process that has never sent a message more time for that. A program
+// that has set InitTimeout means it, and gets no more.
 func (c *core) allowInstalling() {
 	c.installs = !c.heard && !c.options.setsInit
 }
 
-// hear notes that the peer has sent a message. If it is the first of a process, the process
-// has started, and the rest of the handshake has InitTimeout.
+// hear notes that the peer has sent a message. If it is the first of a process, the process has
+// started, and the rest of the handshake has InitTimeout. For other peers it changes nothing
+// about time.
 func (c *core) hear(now instant) {
 	c.heard = true
 	if !c.installs {
@@ -254,9 +273,10 @@ type malformedRun struct{ frames, bytes int }
 // maxMalformedBytes is how many bytes of malformed frames in a row lose the link.
 const maxMalformedBytes = 16 << 20
 
-// onMalformed counts a frame that is not a valid message. After too many in a row it gives
-// up the link: a child may print a banner or logs, but a peer that sends nothing else does
-// not use JSON-RPC.
+// onMalformed counts a frame that is not a valid message. After too many in a row it gives up the
+// link: a child may print a banner or logs, but a peer that sends nothing else does not use JSON-
+// RPC. Its caller, if the frame was meant as an answer, gets an error and does not wait until its
+// timeout.
 func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, frames: int(ev.size), err: ev.err})
 	run := &c.malformed
@@ -276,7 +296,9 @@ func (c *core) onMalformed(now instant, ev *event) {
 	}
 }
 
-// attached reports whether there is a link to send on.
+// attached reports whether there is a link to send on. While a link is being closed there is
+// none, although it still exists: what was sent on it now would be lost without anybody being
+// told.
 func (c *core) attached() bool {
 	state := c.state()
 	return state == Initializing || state == Ready
@@ -290,6 +312,8 @@ func (c *core) credit() int32 {
 	return int32(c.streams.credit(c.options.Credit))
 }
 
+// emit adds an effect of this step. It must come after the change that it tells of, since the
+// shell performs it only after the step.
 func (c *core) emit(fx effect) {
 	if c.out == nil {
 		c.out = make([]effect, 0, fewEffects)
@@ -306,8 +330,8 @@ func (c *core) with(p particulars) *particulars {
 // fewEffects is the number of effects that most steps do not exceed.
 const fewEffects = 4
 
-// A scratch is the empty memory that only a busy core needs. Any core can use the scratch
-// of another.
+// A scratch is the empty memory that only a busy core needs. Any core can use the scratch of
+// another. It must hold no trace of the core that has given it up.
 type scratch struct {
 	traffic *traffic
 	effects []effect
@@ -317,7 +341,9 @@ type scratch struct {
 	owed    []*stream
 }
 
-// park gives up the memory that only a busy core needs.
+// park gives up the memory that only a busy core needs. A core that was large keeps its memory
+// from the others: one burst would otherwise make all Conns that share the Wheel large, one after
+// the other.
 func (c *core) park() scratch {
 	c.clearEffects()
 	given := scratch{effects: c.out, extra: c.extra, pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
@@ -332,7 +358,8 @@ func (c *core) park() scratch {
 	return given
 }
 
-// unpark gives the core the memory that it needs when it becomes busy again.
+// unpark gives the core the memory that it needs when it becomes busy again. What the core has
+// kept for itself, because something is under way, stays.
 func (c *core) unpark(s *scratch) {
 	if c.traffic == nil {
 		c.traffic = s.traffic
@@ -356,6 +383,8 @@ func (c *core) unpark(s *scratch) {
 // maxEffects is how much capacity a step keeps for the effects of the next one.
 const maxEffects = 64
 
+// clearEffects forgets the effects of the last step, which the shell has performed. It clears the
+// particulars, so that a parked or waiting core keeps no link or error alive.
 func (c *core) clearEffects() {
 	if c.out = c.out[:0]; cap(c.out) > maxEffects {
 		c.out = nil
@@ -364,7 +393,8 @@ func (c *core) clearEffects() {
 	c.extra = c.extra[:0]
 }
 
-// onStarted begins the first incarnation.
+// onStarted begins the first incarnation. An acceptor has no handshake of its own: the peer
+// begins, and requests may come before anything else.
 func (c *core) onStarted(now instant, ev *event) {
 	if c.role == acceptor {
 		c.epoch++
@@ -375,8 +405,8 @@ func (c *core) onStarted(now instant, ev *event) {
 	c.begin(now)
 }
 
-// onLinkOpened attaches the link, or closes it if the Conn does not want it any
-// more.
+// onLinkOpened attaches the link, or closes it if the Conn does not want it any more. It must not
+// be dropped: the transport has given it away, and the process or socket behind it would live on.
 func (c *core) onLinkOpened(ev *event) {
 	if ev.epoch != c.epoch || !c.admit(opened, Reason{Kind: LinkOpened}) {
 		c.emit(effect{kind: closeLink, epoch: ev.epoch, particulars: ev.particulars})
@@ -387,6 +417,8 @@ func (c *core) onLinkOpened(ev *event) {
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
 
+// attach begins to use a link. The link must be bound before it is granted credit: it may deliver
+// a frame as soon as it has some, on its own goroutine, and the receiver has to be there.
 func (c *core) attach(brings *particulars) {
 	c.linked, c.closeDue = true, 0
 	c.malformed = malformedRun{}
@@ -394,6 +426,8 @@ func (c *core) attach(brings *particulars) {
 	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
 }
 
+// becomeReady ends the handshake. The place at the gate goes back here and not earlier, since the
+// gate limits how many handshakes a server has at the same time.
 func (c *core) becomeReady(now instant, why Reason) {
 	if c.admit(handshaken, why) {
 		c.leaveGate()
@@ -404,9 +438,12 @@ func (c *core) becomeReady(now instant, why Reason) {
 	}
 }
 
-// onTick acts on every deadline that has passed.
+// onTick acts on every deadline that has passed. One tick may come for several deadlines, and may
+// be late, so each is compared with the time and not with the tick. The order matters only where
+// one ends what the next is about: after a loss the later ones find nothing to do.
 func (c *core) onTick(now instant, ev *event) {
 	if passed(now, c.closeDue) {
+		// If the link hangs in Close, the Conn goes on without it; the shell reports the task.
 		c.onLinkGone(now) // the link has not closed in time
 	}
 	if passed(now, c.retryAt) && c.state() == Backoff {
@@ -414,6 +451,7 @@ func (c *core) onTick(now instant, ev *event) {
 	}
 	if passed(now, c.initDue) {
 		why := Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.initTime())}
+		// The doubling must stop, or the shift in initTime would overflow one day.
 		if c.initTime() < longestInit {
 			c.initDoublings++
 		}
@@ -455,7 +493,8 @@ const longestInit = 2 * time.Minute
 func passed(now, deadline instant) bool { return deadline != 0 && deadline <= now }
 
 // deadline is when the core needs its next tick, 0 for never. It also needs one at
-// liveness.dueAt, or soon after.
+// liveness.dueAt, or soon after. A deadline that is missing here would pass unnoticed until
+// another event comes, perhaps never.
 func (c *core) deadline() instant {
 	first := earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt)
 	if c.traffic == nil {
@@ -465,6 +504,7 @@ func (c *core) deadline() instant {
 		c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
 }
 
+// earliest returns the first of the deadlines that are set; 0: none is.
 func earliest(deadlines ...instant) instant {
 	var first instant
 	for _, d := range deadlines {

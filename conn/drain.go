@@ -20,7 +20,9 @@ func (c *core) end(now instant, why Reason) {
 	}
 }
 
-// close ends the Conn for good.
+// close ends the Conn for good. It is the only way into Closing, and happens once: a second
+// reason changes nothing, so Run returns the first. With no link there is nothing to wait for,
+// and the loop may end at once.
 func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time.Duration) {
 	c.retryAt, c.initDue, c.drainDue, c.idleAt = 0, 0, 0, 0
 	if !c.admit(closed, why) {
@@ -36,8 +38,9 @@ func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time
 	}
 }
 
-// endIncarnation settles and cancels everything that ran on the link, and
-// closes it.
+// endIncarnation settles and cancels everything that ran on the link, and closes it. Callers are
+// settled before the handlers are cancelled: a handler that notices the end and makes a call gets
+// the error of the new state, not that of a link that is half gone.
 func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []transport.Tag, grace time.Duration) {
 	c.leaveGate()
 	c.settleAll(now, cause, why, unsent)
@@ -53,14 +56,15 @@ func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []tra
 	}
 }
 
-// closeLink begins to close the link. The core waits for that for at most the
-// grace plus Options.StopGrace.
+// closeLink begins to close the link. The core waits for that for at most the grace plus
+// Options.StopGrace. A link that never closes must not keep the Conn from ending.
 func (c *core) closeLink(now instant, grace time.Duration) {
 	c.grace, c.closeDue = grace, now+grace+c.options.StopGrace
 	c.emit(effect{kind: closeLink, epoch: c.epoch, at: grace})
 }
 
-// onLinkGone handles the event that the link has closed, and does what had to wait for that.
+// onLinkGone handles the event that the link has closed, and does what had to wait for that. It
+// comes twice if the link closes after closeDue has passed; the second changes nothing.
 func (c *core) onLinkGone(now instant) {
 	if !c.linked {
 		return
@@ -81,12 +85,15 @@ func (c *core) onLinkEnded(now instant) {
 		return
 	}
 	c.ended = true
+	// Our calls end now, because their answers would come on what the peer has ended. What this
+	// side serves goes on: the peer still reads.
 	c.settlePending(now, LinkLost, Reason{Kind: PeerEnded}, nil)
 	c.drain(now, now+c.options.DrainGrace)
 }
 
-// onDrainAsked refuses new calls and notifications of this side. It closes the
-// Conn when the work in flight has ended, or the time is up.
+// onDrainAsked refuses new calls and notifications of this side. It closes the Conn when the work
+// in flight has ended, or the time is up. A Conn that is not ready has no work but its handshake,
+// so it closes at once.
 func (c *core) onDrainAsked(now instant, ev *event) {
 	switch c.state() {
 	case Closing: // the grace does not change
@@ -97,6 +104,9 @@ func (c *core) onDrainAsked(now instant, ev *event) {
 	}
 }
 
+// drain begins a drain, or brings its end forward: a second Close may have less time, and never
+// gives the first more. Probes end, since a peer that is closing too must not count as lost;
+// requests that stay open end, since they would never finish by themselves.
 func (c *core) drain(now, due instant) {
 	if !c.draining || due < c.drainDue {
 		c.drainDue = due
@@ -135,13 +145,15 @@ func (c *core) quietAt() instant {
 	return c.askedAt + refuseQuiet
 }
 
-// finishDrain closes a draining Conn that has no more work. A frame that was
-// offered in this step may come back from a busy link, so the next step decides. The
-// handler gets the notifications that came in before.
+// finishDrain closes a draining Conn that has no more work. A frame that was offered in this step
+// may come back from a busy link, so the next step decides. The handler gets the notifications
+// that came in before. It is asked at the end of each step, so no other code has to know that a
+// drain is under way.
 func (c *core) finishDrain(now instant, ev *event) {
 	c.idleAt = 0
 	switch {
 	case !c.draining || c.state() != Ready:
+	// A drain must not end while anything is under way in either direction, even one frame.
 	case c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty():
 	case ev.kind == busy || ev.kind == failed: // the frames that were offered after this one come back, too
 		c.idleAt = now

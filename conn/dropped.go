@@ -7,9 +7,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// shorten replaces a reply for which the peer has no room by one that says so. It reports false if that is not
-// shorter. In the array of a batch it replaces each answer that gets shorter, and, if that does not
-// help, the whole array.
+// shorten replaces a reply for which the peer has no room by one that says so. It reports false
+// if that is not shorter. In the array of a batch it replaces each answer that gets shorter, and,
+// if that does not help, the whole array. The peer must get an answer of some kind to each
+// request: its caller would otherwise wait until the timeout for something that has been dropped.
 func (o *outboundFrame) shorten() bool {
 	var frame []byte
 	var route *transport.Route
@@ -45,7 +46,9 @@ func shortArray(answers []outboundFrame) []byte {
 	return append(array, ']')
 }
 
-// errDropped takes the place of a result for which the peer has no room.
+// errDropped takes the place of a result for which the peer has no room. It has a code of its
+// own, because the request was executed: the peer must not repeat it as it may repeat what was
+// refused.
 var errDropped = &jsonrpc.Error{Code: jsonrpc.CodeAnswerDropped, Message: "executed, but the answer was dropped: too many answers are not read"}
 
 // reserve takes room for the result that encodes itself, before it takes memory. It reports false if there is none.

@@ -14,54 +14,99 @@ import (
 // the Conn was created. As a deadline, zero means never.
 type instant = time.Duration
 
-// An event is one thing that happened, as the core sees it. All kinds share one
-// struct, so that slices of events can be reused; the comment of a field names
-// the kinds that use it.
+// An event is one thing that happened, as the core sees it. All kinds share one struct, so that
+// slices of events can be reused; the comment of a field names the kinds that use it. The core
+// may read an event only in its step: the shell uses it again. What the core keeps, it copies;
+// what it does not use is nil or opaque to it, so that the core can be tested without a shell.
 type event struct {
-	kind            eventKind
-	handshake       bool  // callMade, notificationMade: the handshake makes it
-	serving         bool  // callMade, notificationMade: a handler of this Conn makes it; streamLost: what is being served goes on
-	silent          bool  // callMade: no cancellation is sent for it
-	tried           bool  // busy: the link refused this frame; false: it was behind the refused frame
-	moved           bool  // busy, tick: the link has accepted a frame since it was last busy
-	reportsBytes    bool  // linkOpened: the link reports when bytes come in
-	requestPerProbe bool  // linkOpened: a probe on the link is a separate request
-	unsent          bool  // failed: the peer certainly did not get the message
-	last            bool  // nothing more comes on the stream
-	resumable       bool  // streamLost: the stream can be resumed
-	streaming       bool  // callMade: the request stays open until either side ends it
-	restarts        bool  // callMade: progress restarts its timeout
-	works           bool  // the link lends its goroutine to the loop; opaque to the core
-	frames          uint8 // credit used: 1, or 0 for all messages of a batch but the last
-	size            int32 // malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the last
-	epoch           uint64
-	id              int64            // callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was meant to answer, or 0; tick, doubted, handshakeDone: an id for a probe, if one may be due
-	stream          transport.Stream // the stream that the frame came in on
-	incoming        *Incoming        // requested, notified, cancelled, handled; the core reads only its key
-	payload         []byte           // replied: the result; progressed: the params; handled: the frame of the answer
-	method          string           // progressed: the method of the notification
-	fault           *jsonrpc.Error   // replied: the peer's error
-	out             *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed, doubted; callLeft: the caller's notification; the core copies it
-	err             error            // callLeft, malformed, failed, doubted, stopAsked, linkGone, interrupted
-	heardAt         instant          // tick: when bytes last came in; 0 if none came in since the last frame or tick
-	timeout         time.Duration    // callMade: its timeout, 0 for none; requested: how long the link has held it; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
-	limit           time.Duration    // callMade: the maximum of an extended timeout
-	random          float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, doubted, tick: a random number in [0,1), drawn by the shell
-	task            *task            // the task that ends with this event; the core does not use it
-	batch           *batch           // the batch that the message came in; nil if it was a frame by itself
-	*particulars                     // nil if the kind needs none of these fields
+	kind eventKind
+	// callMade, notificationMade: the handshake makes it
+	handshake bool
+	// callMade, notificationMade: a handler of this Conn makes it; streamLost: what is being
+	// served goes on
+	serving bool
+	// callMade: no cancellation is sent for it
+	silent bool
+	// busy: the link refused this frame; false: it was behind the refused frame
+	tried bool
+	// busy, tick: the link has accepted a frame since it was last busy
+	moved bool
+	// linkOpened: the link reports when bytes come in
+	reportsBytes bool
+	// linkOpened: a probe on the link is a separate request
+	requestPerProbe bool
+	// failed: the peer certainly did not get the message
+	unsent bool
+	// nothing more comes on the stream
+	last bool
+	// streamLost: the stream can be resumed
+	resumable bool
+	// callMade: the request stays open until either side ends it
+	streaming bool
+	// callMade: progress restarts its timeout
+	restarts bool
+	// the link lends its goroutine to the loop; opaque to the core
+	works bool
+	// credit used: 1, or 0 for all messages of a batch but the last
+	frames uint8
+	// malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the
+	// last
+	size  int32
+	epoch uint64
+	// callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was
+	// meant to answer, or 0; tick, doubted, handshakeDone: an id for a probe, if one may be due
+	id int64
+	// the stream that the frame came in on
+	stream transport.Stream
+	// requested, notified, cancelled, handled; the core reads only its key
+	incoming *Incoming
+	// replied: the result; progressed: the params; handled: the frame of the answer
+	payload []byte
+	// progressed: the method of the notification
+	method string
+	// replied: the peer's error
+	fault *jsonrpc.Error
+	// callMade, notificationMade, probed, malformed, busy, failed, doubted; callLeft: the caller's
+	// notification; the core copies it
+	out *outboundFrame
+	// callLeft, malformed, failed, doubted, stopAsked, linkGone, interrupted
+	err error
+	// tick: when bytes last came in; 0 if none came in since the last frame or tick
+	heardAt instant
+	// callMade: its timeout, 0 for none; requested: how long the link has held it; drainAsked: how
+	// long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that
+	// the peer asked for
+	timeout time.Duration
+	// callMade: the maximum of an extended timeout
+	limit time.Duration
+	// openFailed, handshakeFailed, linkLost, streamLost, busy, writable, doubted, tick: a random
+	// number in [0,1), drawn by the shell
+	random float64
+	// the task that ends with this event; the core does not use it
+	task *task
+	// the batch that the message came in; nil if it was a frame by itself
+	batch *batch
+	// nil if the kind needs none of these fields
+	*particulars
 }
 
 // particulars holds fields that few kinds use. They are behind a pointer because each call
 // copies about twelve events and effects.
 type particulars struct {
-	from, to State           // transitioned
-	reason   Reason          // openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: the reason for the state from now on
-	tags     []transport.Tag // linkLost: the frames that were certainly not sent; malformed: the requests that it may have been meant to answer, if it names several
-	link     transport.Link  // started, linkOpened, bind; closeLink: a link that was never attached
+	// transitioned
+	from, to State
+	// openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: the
+	// reason for the state from now on
+	reason Reason
+	// linkLost: the frames that were certainly not sent; malformed: the requests that it may have
+	// been meant to answer, if it names several
+	tags []transport.Tag
+	// started, linkOpened, bind; closeLink: a link that was never attached
+	link transport.Link
 }
 
-// unboundLink returns the link that an event or effect brings, or nil.
+// unboundLink returns the link that an event or effect brings, or nil. Whoever drops an event or
+// effect must close it: nobody else knows of it.
 func (p *particulars) unboundLink() transport.Link {
 	if p == nil {
 		return nil
@@ -86,6 +131,8 @@ func (ev *event) notice() *call {
 	return ev.out.call
 }
 
+// The order matters: of the events with an epoch, those before replied are about the incarnation,
+// and those from replied to writable about the messages of its link.
 type eventKind uint8
 
 const (
@@ -141,25 +188,44 @@ const (
 	parkDue     // the wheel's tick for parking an idle loop; id is the slot
 )
 
-// An effect is one action for the shell. The shell performs effects in order and does not
-// block.
+// An effect is one action for the shell. The shell performs effects in order and does not block.
+// What one effect needs from the effects before it holds when the shell comes to it: for
+// instance, the link is bound before it is granted credit. A shell that left one out, or changed
+// the order, would break a guarantee without the core being able to notice.
 type effect struct {
-	kind         effectKind
-	cause        Cause    // settle; late: how the request ended, 0 if that is forgotten
-	delivery     Delivery // settle
-	stall        Stall    // stallBegun, stallEnded
-	frames       int      // grant; missed: how many probes in a row; violation: the size of the frame
-	epoch        uint64
-	id           int64            // settle, late, unknown
-	stream       transport.Stream // grant, endStream, resumeStream
-	call         *call            // settle, progress
-	incoming     *Incoming        // serve, unserved, cancelServing, stuck, notify
-	out          outboundFrame    // transmit
-	payload      []byte           // settle: the result; progress: the params
-	method       string           // progress: the method of the notification
-	err          error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation; unserved: why
-	at           instant          // serve: when the handler must have started, 0 for never; transitioned: the time of the next attempt, 0 for none; stallEnded: how long the stall lasted; closeLink: how long the close may take
-	*particulars                  // nil if the kind needs none of these fields
+	kind effectKind
+	// settle; late: how the request ended, 0 if that is forgotten
+	cause Cause
+	// settle
+	delivery Delivery
+	// stallBegun, stallEnded
+	stall Stall
+	// grant; missed: how many probes in a row; violation: the size of the frame
+	frames int
+	epoch  uint64
+	// settle, late, unknown
+	id int64
+	// grant, endStream, resumeStream
+	stream transport.Stream
+	// settle, progress
+	call *call
+	// serve, unserved, cancelServing, stuck, notify
+	incoming *Incoming
+	// transmit
+	out outboundFrame
+	// settle: the result; progress: the params
+	payload []byte
+	// progress: the method of the notification
+	method string
+	// settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation; unserved:
+	// why
+	err error
+	// serve: when the handler must have started, 0 for never; transitioned: the time of the next
+	// attempt, 0 for none; stallEnded: how long the stall lasted; closeLink: how long the close
+	// may take
+	at instant
+	// nil if the kind needs none of these fields
+	*particulars
 }
 
 type effectKind uint8

@@ -67,8 +67,9 @@ func (g *Gate) leave(p *gatePlace) {
 	g.admit()
 }
 
-// admit gives the free places to those who have waited longest. A loop that takes no events
-// has ended, and gets none.
+// admit gives the free places to those who have waited longest. A loop that takes no events has
+// ended, and gets none. Posting never blocks and takes no lock of a Gate, so the lock may be
+// held.
 func (g *Gate) admit() {
 	for g.waiting.Len() > 0 && g.free() {
 		next := g.waiting.Remove(g.waiting.Front()).(*gatePlace)

@@ -19,9 +19,11 @@ type incomingKey struct {
 	id     jsonrpc.ID
 }
 
-// incoming holds the peer's requests that are being served or wait for that. A
-// cancelled request is kept until its handler returns, but is not answered. After
-// Options.CancelGrace it is stuck: it no longer counts, except for its bytes.
+// incoming holds the peer's requests that are being served or wait for that. A cancelled request
+// is kept until its handler returns, but is not answered. After Options.CancelGrace it is stuck:
+// it no longer counts, except for its bytes. A request is in exactly one of serving, cancelled
+// and waiting. Its bytes count until its handler has returned, even if nobody wants the answer
+// any more: so long it uses the memory.
 type incoming struct {
 	serving          map[incomingKey]*Incoming
 	cancelled        []dueRequest              // cancelled requests whose handlers still run, oldest first
@@ -137,8 +139,9 @@ func errTooLate(patience time.Duration) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: fmt.Sprintf("overloaded: the request has waited for %v", patience)}
 }
 
-// judge decides whether a request is served now, waits, or is refused, and why. Held is how long the link
-// has held it.
+// judge decides whether a request is served now, waits, or is refused, and why. Held is how long
+// the link has held it. The order of the cases is part of what a peer sees: an id in use is its
+// own mistake and not overload, and a Conn that drains says so whatever room it has.
 func (in *incoming) judge(request *Incoming, held time.Duration, o *Tuning, draining bool) (verdict, *jsonrpc.Error) {
 	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: " + fmt.Sprintf(format, args...)}
@@ -221,8 +224,9 @@ func (in *incoming) unqueue(request *Incoming) {
 	}
 }
 
-// finish notes that the handler of a request has returned. It reports whether
-// its answer is wanted, and whether it was known at all.
+// finish notes that the handler of a request has returned. It reports whether its answer is
+// wanted, and whether it was known at all. An answer that is not wanted must not be sent: the
+// peer may have used the id again.
 func (in *incoming) finish(request *Incoming) (answer, known bool) {
 	if in.serving[request.key] == request {
 		delete(in.serving, request.key)
@@ -316,7 +320,9 @@ func indexOf(in []dueRequest, request *Incoming) int {
 	return slices.IndexFunc(in, func(other dueRequest) bool { return other.Incoming == request })
 }
 
-// onRequested serves, queues or refuses a request from the peer.
+// onRequested serves, queues or refuses a request from the peer. While it is served, the timeouts
+// of our own calls on its stream stand still, if the peer needs its answer in order to answer
+// them.
 func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
 	c.askedAt = now
@@ -352,7 +358,8 @@ func (c *core) refuse(request *Incoming, fault *jsonrpc.Error) {
 	c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true}, request.batch)
 }
 
-// refuseWaiting refuses the requests that are not served yet, because the Conn closes.
+// refuseWaiting refuses the requests that are not served yet, because the Conn closes. They must
+// get an answer, or their callers could not tell that they were not executed.
 func (c *core) refuseWaiting() {
 	for _, request := range slices.Clone(c.incoming.waiting) {
 		c.incoming.forget(request.Incoming)
@@ -392,8 +399,10 @@ func (c *core) onCancelled(now instant, ev *event) {
 	} // otherwise it has ended already: the answer and the cancellation may have crossed
 }
 
-// cancelIncoming ends the context of a request that is being served, or drops one
-// that waits. If the handler still answers, the answer is not sent.
+// cancelIncoming ends the context of a request that is being served, or drops one that waits. If
+// the handler still answers, the answer is not sent. The place of the handler stays taken until
+// it returns or is stuck, or a peer that cancels at once could have any number of handlers
+// running.
 func (c *core) cancelIncoming(now instant, request *Incoming) {
 	c.answered(now, request)
 	if c.incoming.cancel(request, now+c.options.CancelGrace) {
@@ -430,7 +439,8 @@ func (c *core) onHandled(now instant, ev *event) {
 }
 
 // abandonStuck stops counting handlers that keep running long after their requests were
-// cancelled.
+// cancelled. Without that, as many handlers as there are places could lock the peer out for good.
+// Their memory still counts.
 func (c *core) abandonStuck(now instant) {
 	for request := c.incoming.expire(now, c.options.MaxServing); request != nil; request = c.incoming.expire(now, c.options.MaxServing) {
 		c.emit(effect{kind: stuck, epoch: c.epoch, incoming: request})
@@ -438,7 +448,9 @@ func (c *core) abandonStuck(now instant) {
 	c.serveNext(now)
 }
 
-// serveNext refuses the requests that have waited for too long, and serves others until no place is left.
+// serveNext refuses the requests that have waited for too long, and serves others until no place
+// is left. Nobody else starts a request that has waited, so they start in the order in which they
+// came.
 func (c *core) serveNext(now instant) {
 	for late := c.incoming.tooLate(now); late != nil; late = c.incoming.tooLate(now) {
 		c.answered(now, late)

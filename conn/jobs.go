@@ -14,8 +14,9 @@ type job struct {
 	report func(error) event
 }
 
-// do runs a job as a task: on the loop's own goroutine when that becomes idle, on the
-// goroutine of the opener, or on a new one.
+// do runs a job as a task: on the loop's own goroutine when that becomes idle, on the goroutine
+// of the opener, or on a new one. It is in the list of tasks before it runs, so the loop cannot
+// end without waiting for it.
 func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
 	j := &job{task{name: name, cancel: cancel}, work, report}
 	l.tasks.add(&j.task)
@@ -46,8 +47,9 @@ func (l *loop) complete(j *job) actor.Held {
 	return held
 }
 
-// bring runs a job and posts its result to the loop. If it returns a token, this goroutine
-// has the loop.
+// bring runs a job and posts its result to the loop. If it returns a token, this goroutine has
+// the loop. If no loop takes the result, it closes a link that the job has opened: nobody else
+// knows of it.
 func (l *loop) bring(j *job, how actor.Change) (held actor.Held) {
 	ev := j.report(guard(j.work))
 	ev.task = &j.task

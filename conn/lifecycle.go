@@ -23,6 +23,8 @@ const (
 )
 
 // lifecycle is the whole life of a Conn. Nothing else changes its state.
+// docs/design/STATE_TRANSITIONS.md is generated from it. An edge that is missing here cannot be
+// taken, whatever the code says: admit refuses it.
 var lifecycle = fsm.Events{
 	edge(opened, Initializing, Starting),
 	edge(handshaken, Ready, Initializing),
@@ -45,6 +47,7 @@ func edge(name trigger, to State, from ...State) fsm.EventDesc {
 // a transition does.
 type machines map[State]*fsm.FSM
 
+// newMachines makes a machine for each state. They are only read, from any goroutine.
 func newMachines() machines {
 	all := machines{}
 	for _, row := range lifecycle {
@@ -57,8 +60,8 @@ func newMachines() machines {
 
 func newMachine(state State) *fsm.FSM { return fsm.NewFSM(string(state), lifecycle, nil) }
 
-// next returns the state that a trigger leads to, or reports that the machine
-// refuses it.
+// next returns the state that a trigger leads to, or reports that the machine refuses it. It
+// changes nothing, neither in the machine nor in the Conn.
 func (m machines) next(from State, t trigger) (to State, ok bool) {
 	if !m[from].Can(string(t)) {
 		return from, false
@@ -71,6 +74,7 @@ func (m machines) next(from State, t trigger) (to State, ok bool) {
 	return to, true
 }
 
+// state returns the state, which no event changes but through admit.
 func (c *core) state() State { return c.current }
 
 // admit applies a trigger, or changes nothing and reports false. Nothing else
@@ -86,8 +90,9 @@ func (c *core) admit(t trigger, reason Reason) bool {
 	return true
 }
 
-// A place says whether an initiator has a place at its gate. It needs none when it is
-// ready.
+// A place says whether an initiator has a place at its gate. It needs none when it is ready. A
+// Conn that waits for a place must have no deadline: its peer has not been asked for anything
+// yet, so it cannot be late.
 type place uint8
 
 const (
@@ -96,8 +101,9 @@ const (
 	given
 )
 
-// begin begins a new incarnation: it opens a link, or asks the gate for a place
-// first.
+// begin begins a new incarnation: it opens a link, or asks the gate for a place first. The number
+// is drawn even if the attempt opens no link, so that whatever a cancelled attempt still brings
+// belongs to an incarnation that has ended.
 func (c *core) begin(now instant) {
 	c.epoch++
 	c.retryAt, c.retryWhy = 0, ""
@@ -132,9 +138,10 @@ func (c *core) leaveGate() {
 	}
 }
 
-// lose ends the incarnation: it settles every request in this step, cancels what
-// is being served, closes the link, and schedules the next attempt, no earlier
-// than the peer has asked for. An acceptor closes instead.
+// lose ends the incarnation: it settles every request in this step, cancels what is being served,
+// closes the link, and schedules the next attempt, no earlier than the peer has asked for. An
+// acceptor closes instead. Everything that the link has begun ends in this one step, so no answer
+// of the old link can meet a call of the new one.
 func (c *core) lose(now instant, why Reason, random float64, asked time.Duration, unsent []transport.Tag) {
 	if state := c.state(); state == Backoff || state == Closing {
 		return // the incarnation has ended already
@@ -144,10 +151,13 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 		return
 	}
 	wait := max(c.nextWait(now, &why, random), asked)
+	// Final is asked after the reason has become CrashLooping, since a program may want to give up
+	// exactly then.
 	if c.final(why) {
 		c.close(now, why, unsent, c.options.StopGrace)
 		return
 	}
+	// The edge tells the hooks when the next attempt is due, so that is set before.
 	c.initDue, c.retryAt = 0, now+wait
 	c.admit(lost, why)
 	c.endIncarnation(now, LinkLost, why, unsent, c.options.StopGrace)
@@ -166,8 +176,10 @@ func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration 
 		c.unproven++
 	}
 	switch {
+	// Trying soon would not help: somebody has to do something first.
 	case !why.isTemporary():
 		return c.options.BackoffMax
+	// The peer is there, and waits for a new session.
 	case proven && why.Kind == SessionExpired:
 		return 0
 	case proven:
@@ -189,16 +201,20 @@ const firstSpread = 100 * time.Millisecond
 // crashLoop is how many unproven losses in a row are called crash-looping.
 const crashLoop = 3
 
+// onWoken ends the backoff early. It keeps the schedule: if the next attempt fails too, the delay
+// after it is the longer one, so waking a Conn again and again does not make it hammer its peer.
 func (c *core) onWoken(now instant) {
 	if c.state() == Backoff {
 		c.retry(now, Woken)
 	}
 }
 
-// retry begins the next attempt, but only after the old link has closed: a Conn never has
-// two links.
+// retry begins the next attempt, but only after the old link has closed: a Conn never has two
+// links. With two, a server of one session would refuse the second, and a child would run beside
+// its successor.
 func (c *core) retry(now instant, why ReasonKind) {
 	if c.linked {
+		// onLinkGone continues here, at the latest at closeDue.
 		c.retryAt, c.retryWhy = 0, why
 		return
 	}
@@ -215,6 +231,7 @@ type schedule struct {
 	jitter   float64
 }
 
+// newSchedule returns a schedule that begins with the minimum.
 func newSchedule(o *Tuning) *schedule {
 	s := &schedule{min: o.BackoffMin, max: o.BackoffMax, jitter: o.BackoffJitter}
 	s.delays = backoff.ExponentialBackOff{

@@ -10,6 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// incarnate begins an incarnation. The one before has ended: its context is cancelled, and its
+// link closed.
 func (l *loop) incarnate(epoch uint64) *Incarnation {
 	i := &Incarnation{caller: &l.caller, epoch: epoch}
 	l.incarnation = i
@@ -37,7 +39,9 @@ func (l *loop) cancelAll(why error) {
 	}
 }
 
-// open asks the transport for a link.
+// open asks the transport for a link. It runs as a task, since a transport may take as long as it
+// likes. A link that comes too late is closed by whoever finds that: the task, the core, or
+// discard.
 func (l *loop) open(epoch uint64) {
 	i := l.incarnate(epoch)
 	one := new(struct { // one allocation
@@ -99,6 +103,8 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	l.flush().flush(0)
 }
 
+// openReason says why a link could not be opened. The Kind decides when the Conn tries again: see
+// isTemporary.
 func openReason(err error) Reason {
 	switch {
 	case isDenied(err):
@@ -110,6 +116,7 @@ func openReason(err error) Reason {
 	}
 }
 
+// handshakeReason says why a handshake has failed.
 func handshakeReason(err error) Reason {
 	switch {
 	case errors.Is(err, ErrIncompatible):
@@ -139,6 +146,7 @@ func askedDelay(err error) time.Duration {
 	return 0
 }
 
+// lossReason says why a link was lost, as the link has reported it.
 func lossReason(err error) Reason {
 	switch err { // a fast path for the two common reasons: errors.As is slow
 	case transport.ErrPeerClosed:
@@ -168,7 +176,8 @@ type unbound struct{ transport.Link }
 func (unbound) Send(transport.Outbound) error { return transport.ErrClosed }
 func (unbound) Grant(transport.Stream, int)   {}
 
-// handshake runs Options.Handshake for the link.
+// handshake runs Options.Handshake for the link. The context ends with the incarnation, so a
+// handshake cannot outlive its link unless it ignores that.
 func (l *loop) handshake() {
 	strategy, i := l.own.handshake, l.incarnation
 	ctx := l.contextOf(i)

@@ -9,8 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// liveness detects a peer that is gone. It probes a silent peer, and when the
-// peer has missed two probes, the link is lost (ADR-0025).
+// liveness detects a peer that is gone. It probes a silent peer, and when the peer has missed two
+// probes, the link is lost (ADR-0025). It may lose a link too late, but must not lose one whose
+// peer is there: a false alarm ends every call of the link.
 type liveness struct {
 	every   time.Duration // how long the peer may be silent; 0: no limit
 	idle    time.Duration // the same while nothing waits for the peer
@@ -71,9 +72,9 @@ const (
 	giveUp
 )
 
-// watch decides what to do at dueAt, and reports whether the peer has missed another probe.
-// If nothing waits for the peer, and it was heard after the last probe, the longer time
-// applies.
+// watch decides what to do at dueAt, and reports whether the peer has missed another probe. If
+// nothing waits for the peer, and it was heard after the last probe, the longer time applies. It
+// never gives up at the first silence: a peer has the time of two probes to say anything.
 func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 	silence := l.every
 	if !waits && !l.asked {
@@ -96,7 +97,8 @@ func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 	return sendProbe, l.asked
 }
 
-// livenessEvery is how long the peer may be silent; 0 means forever.
+// livenessEvery is how long the peer may be silent; 0 means forever. An acceptor never probes:
+// its link reports that the client is gone (ADR-0025).
 func (c *core) livenessEvery() time.Duration {
 	every := c.options.Liveness
 	if every == 0 && c.reportsBytes {
@@ -136,6 +138,8 @@ func (c *core) watchPeer(now instant, ev *event) {
 	} else if ev.heardAt > l.heardAt {
 		l.hear(ev.heardAt)
 	}
+	// Without an id there is no probe: the shell draws one only when it believes that a probe is
+	// due.
 	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
 		return
 	}
@@ -173,13 +177,16 @@ func (c *core) onDoubted(now instant, ev *event) {
 	}
 }
 
+// probeInDoubt asks the peer itself, at once. Only an answer to a probe counts then: whatever the
+// thing in between sends is no sign of life.
 func (c *core) probeInDoubt(now instant, id int64) {
 	l := &c.liveness
 	l.doubtedAt, l.dueAt = now, now+l.every
 	c.probePeer(now, id)
 }
 
-// probePeer sends a probe, which replaces the previous one.
+// probePeer sends a probe, which replaces the previous one. There is one at a time: two would
+// count one silence twice.
 func (c *core) probePeer(now instant, id int64) {
 	c.forgetProbe(now)
 	probe := c.dialect.Probe()
@@ -192,6 +199,8 @@ func (c *core) probePeer(now instant, id int64) {
 	c.send(probe.request(id, new(transport.Route)))
 }
 
+// forgetProbe ends the last probe without an answer. It becomes a tombstone if it was sent, so an
+// answer that comes late is not reported as unknown.
 func (c *core) forgetProbe(now instant) {
 	if r, ok := c.pending.take(c.liveness.probe); ok {
 		c.outbound.drop(r.id)

@@ -83,6 +83,7 @@ func (l *loop) unpark() {
 // sharedMachines are created when the first Conn runs, and never changed.
 var sharedMachines = sync.OnceValue(newMachines)
 
+// newLoop returns a loop for a Conn. It must not change the record: another loop may still run.
 func newLoop(r *record, ctx context.Context) *loop {
 	l := &loop{record: r, served: newServedContext(ctx, r), mailbox: mailbox{spares: r.spares()}}
 	if r.leaves.Load() {
@@ -136,9 +137,10 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// begin starts the core. It opens no link if the Conn was stopped before, or if the
-// context had already ended. But if the context had ended with ErrInterrupted, the
-// interruption comes when the link is being opened.
+// begin starts the core. It opens no link if the Conn was stopped before, or if the context had
+// already ended. But if the context had ended with ErrInterrupted, the interruption comes when
+// the link is being opened. It runs on the goroutine that has the loop, so everything that it
+// begins sees a loop that is complete.
 func (l *loop) begin() {
 	l.begun = true
 	l.unpark()
@@ -164,7 +166,8 @@ func (l *loop) stepOne(ev event) {
 	l.buffers.events[1] = events[:0]
 }
 
-// stepAll steps through a batch of events, or up to an interruption.
+// stepAll steps through a batch of events, or up to an interruption. Those behind an interruption
+// stay in the batch, where breakOff finds their callers.
 func (l *loop) stepAll(events []event) {
 	for l.buffers.batch = events; len(l.buffers.batch) > 0; {
 		ev := &l.buffers.batch[0]
@@ -187,7 +190,8 @@ func (l *loop) stepAll(events []event) {
 	}
 }
 
-// park gives up the memory that only a busy loop needs, for use by other Conns.
+// park gives up the memory that only a busy loop needs, for use by other Conns. The loop must
+// have no buffers after it, or an idle Conn would keep some hundred bytes.
 func (l *loop) park() {
 	if l.core.deadline() == 0 {
 		stop(l.timer)
@@ -339,7 +343,8 @@ func (l *loop) prepareTick(ev *event) bool {
 	return true
 }
 
-// endTask removes the task whose last event this is.
+// endTask removes the task whose last event this is. Nothing may use the task after this: the
+// loop may end when it has none.
 func (l *loop) endTask(ev *event) {
 	if ev.task == nil {
 		return
@@ -369,6 +374,8 @@ func (l *loop) lastHeard() instant {
 	return at
 }
 
+// feed steps the core once. The event stays the present one until the core has made its effects:
+// if it panics, settleCallers must find the callers in it.
 func (l *loop) feed(ev *event) {
 	now := l.now()
 	if ev.kind != tick {

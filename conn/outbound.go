@@ -69,9 +69,12 @@ type outboundFrame struct {
 // outbound holds the frames that the link had no room for, in order. It is empty
 // unless the link is busy (ADR-0007).
 //
-// The core offers them again in growing numbers: first one, then twice as many each time
-// that the link has accepted all, until it refuses one. So a link with room for one frame
-// is not offered all waiting frames, and it refuses at most the last few.
+// The core offers them again in growing numbers: first one, then twice as many each time that the
+// link has accepted all, until it refuses one. So a link with room for one frame is not offered
+// all waiting frames, and it refuses at most the last few. Frames leave in the order in which
+// they came, whatever the link refuses in between: an answer must not overtake the progress
+// before it, nor a cancellation the request that it is about. Its length needs no bound of its
+// own: a call or notification has a send slot, and replies stop the reading when they are many.
 type outbound struct {
 	slots    []outboundFrame // the frames in slots[head:] wait
 	head     int
@@ -213,8 +216,9 @@ func (o *outbound) add(out outboundFrame) {
 	o.count(&out)
 }
 
-// giveBack puts a refused frame back at the head of the queue, behind frames that were put
-// back before it.
+// giveBack puts a refused frame back at the head of the queue, behind frames that were put back
+// before it. Frames of one step come back in the order in which they were offered, so each goes
+// behind the one before it.
 func (o *outbound) giveBack(out outboundFrame) {
 	if o.head == 0 {
 		o.slots = slices.Insert(o.slots, int(o.returned), out)
@@ -240,8 +244,10 @@ func (o *outbound) retryLater(out outboundFrame, now instant, random float64) {
 	o.retryAt = now + busyWait(random)
 }
 
-// refused notes that the link refused a frame (tried), or that the frame was not offered
-// because it is behind a refused one. It reports whether to give up the frame.
+// refused notes that the link refused a frame (tried), or that the frame was not offered because
+// it is behind a refused one. It reports whether to give up the frame. A reply is never given up:
+// the peer has a caller who waits for it. If nothing moves at all, the link is lost instead, at
+// stuckAt.
 func (o *outbound) refused(out *outboundFrame, now instant, tried, moved bool) (tooOften bool) {
 	if moved {
 		o.stuckAt = 0
@@ -278,7 +284,8 @@ func (c *core) reply(out outboundFrame, b *batch) {
 	c.send(out)
 }
 
-// send offers a frame to the link, or queues it behind the frames that already wait.
+// send offers a frame to the link, or queues it behind the frames that already wait. As long as
+// one waits, none may be offered directly.
 func (c *core) send(out outboundFrame) {
 	if !c.outbound.empty() {
 		c.outbound.add(out)
@@ -287,13 +294,17 @@ func (c *core) send(out outboundFrame) {
 	c.transmit(out)
 }
 
+// transmit offers a frame. The request counts as sent from here on, until the link has given the
+// frame back: if the loop panicked in between, the peer might have got it, and the caller must
+// learn that.
 func (c *core) transmit(out outboundFrame) {
 	c.pending.markSent(out.id, true)
 	c.emit(effect{kind: transmit, epoch: c.epoch, out: out})
 }
 
-// onBusy takes back a frame that the link had no room for. The shell gives back
-// everything behind it too, in order, so no frame overtakes another.
+// onBusy takes back a frame that the link had no room for. The shell gives back everything behind
+// it too, in order, so no frame overtakes another. A notification that must not wait ends here,
+// at the first refusal.
 func (c *core) onBusy(now instant, ev *event) {
 	out := *ev.out
 	c.pending.markSent(out.id, false)
@@ -308,6 +319,8 @@ func (c *core) onBusy(now instant, ev *event) {
 	c.outbound.retryLater(out, now, ev.random)
 }
 
+// refuseBusy ends what a frame was for that the link has refused too often. Its delivery is
+// NotSent, which is certain: the link takes a whole frame or nothing of it.
 func (c *core) refuseBusy(now instant, out outboundFrame) {
 	switch r, ok := c.pending.take(out.id); {
 	case ok && r.probe:
@@ -332,14 +345,16 @@ func (c *core) retrySends(now instant, ev *event) {
 	}
 }
 
-// onWritable offers the queue to a link that has room again.
+// onWritable offers the queue to a link that has room again. It is no promise that there is room:
+// the link may refuse again.
 func (c *core) onWritable(now instant, ev *event) {
 	c.outbound.stuckAt = 0
 	c.flush(now, ev)
 }
 
-// flush offers the first frames of the queue to the link. Frames that the link refuses
-// come back through onBusy. If it accepts all, the shell reports that it is writable.
+// flush offers the first frames of the queue to the link. Frames that the link refuses come back
+// through onBusy. If it accepts all, the shell reports that it is writable. It does not offer all
+// at once: a link with room for one frame would refuse and return the others each time.
 func (c *core) flush(now instant, ev *event) {
 	for range c.outbound.widen() {
 		c.transmit(c.outbound.take())
@@ -351,9 +366,10 @@ func (c *core) flush(now instant, ev *event) {
 	c.emit(effect{kind: offerMore, epoch: c.epoch})
 }
 
-// onFailed handles a message that the link could not send, although the link continues. If
-// the message is a reply, for instance one that is too large, an error replaces it. The array of
-// a batch is replaced by its answers.
+// onFailed handles a message that the link could not send, although the link continues. If the
+// message is a reply, for instance one that is too large, an error replaces it. The array of a
+// batch is replaced by its answers. What is sent in its place has no replacement of its own, so
+// this ends.
 func (c *core) onFailed(now instant, ev *event) {
 	r, ok := c.pending.take(ev.out.id)
 	c.outbound.window = 0

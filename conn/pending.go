@@ -10,7 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A request is a request of this side that has not ended.
+// A request is a request of this side that has not ended. Its deadline and its place in the heap
+// belong together: only pending changes them.
 type request struct {
 	id        int64
 	call      *call
@@ -32,7 +33,9 @@ type request struct {
 // probe nor one that stays open.
 func (r *request) isCall() bool { return !r.streaming && !r.probe }
 
-// pending holds the requests that have not ended, by id and by deadline.
+// pending holds the requests that have not ended, by id and by deadline. Each request is in byID,
+// and those with a deadline are in byDeadline, too. What take returns is a copy, since the
+// request itself is reused by the next call.
 type pending struct {
 	byID       map[int64]*request
 	byDeadline requestHeap
@@ -40,6 +43,8 @@ type pending struct {
 	calls      int        // how many of the requests are calls, see request.isCall
 }
 
+// maxFree is the largest memory that a core gives to others when it parks: how many requests, or
+// streams that are owed credit.
 const maxFree = 64
 
 // keepRequests is how many ended requests a busy core keeps for reuse: the default of
@@ -59,6 +64,7 @@ func (p *pending) park() (given pending) {
 	return given
 }
 
+// unpark takes over what another core has given up, unless this one has kept its own.
 func (p *pending) unpark(given *pending) {
 	if p.byID == nil {
 		p.byID, p.byDeadline, p.free = given.byID, given.byDeadline, given.free
@@ -67,6 +73,7 @@ func (p *pending) unpark(given *pending) {
 
 func (p *pending) len() int { return len(p.byID) }
 
+// add adds a request, whose id must not be pending.
 func (p *pending) add(added request) {
 	if p.byID == nil {
 		p.byID = make(map[int64]*request)
@@ -89,6 +96,7 @@ func (p *pending) postpone(r *request, deadline instant) {
 	heap.Fix(&p.byDeadline, r.position)
 }
 
+// reuse returns a request to fill: one that has ended, or a new one.
 func (p *pending) reuse() *request {
 	last := len(p.free) - 1
 	if last < 0 {
@@ -130,6 +138,7 @@ func (p *pending) ids() []int64 {
 	return ids
 }
 
+// deadline is when the next request times out; 0: never.
 func (p *pending) deadline() instant {
 	if len(p.byDeadline) == 0 {
 		return 0
@@ -186,9 +195,10 @@ func (p *pending) progressed(id int64, now instant) *request {
 	return r
 }
 
-// suspend pauses the timeouts of our requests on a stream while we serve a request of the
-// peer: it may need the answer to answer us. Maximum durations keep running. On a byte
-// stream, that request may belong to any of ours.
+// suspend pauses the timeouts of our requests on a stream while we serve a request of the peer:
+// it may need the answer to answer us. Maximum durations keep running. On a byte stream, that
+// request may belong to any of ours. A peer cannot keep our call waiting forever by asking: the
+// limit of the call stays.
 func (p *pending) suspend(stream transport.Stream, now instant) {
 	for _, r := range p.byID {
 		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {
@@ -214,7 +224,8 @@ func (p *pending) resumeOne(r *request, now instant) {
 	}
 }
 
-// soleOf returns the only one of the requests that was sent and is pending, or else 0.
+// soleOf returns the only one of the requests that was sent and is pending, or else 0. If several
+// are pending, none may end: any of them could be the one that was answered.
 func (p *pending) soleOf(ids []transport.Tag) (sole int64) {
 	for _, tag := range ids {
 		switch r, ok := p.byID[int64(tag)]; {
@@ -243,7 +254,8 @@ func (p *pending) awaited(probe int64) int {
 	return len(p.byID)
 }
 
-// unanswered returns the delivery of a request that will get no answer.
+// unanswered returns the delivery of a request that will get no answer. When in doubt it may have
+// been executed: the program must not repeat it as if it had not been.
 func (r *request) unanswered() Delivery {
 	if r.sent {
 		return Unknown

@@ -18,6 +18,9 @@ func (l *loop) perform(effects []effect) {
 	clear(effects) // so they keep no payload in memory until the next step
 }
 
+// performOne performs one effect. It must not block, and must not step the core: what it learns
+// from the link goes back to the core as an event of the same step (returned, following), or
+// through the mailbox.
 func (l *loop) performOne(fx *effect) {
 	switch fx.kind {
 	case transmit:
@@ -113,6 +116,7 @@ func (l *loop) transmit(fx *effect) {
 	l.taken(out)
 }
 
+// offer gives a frame to the link, which takes it whole or not at all.
 func (l *loop) offer(out *outboundFrame) error {
 	return l.incarnation.link.Send(transport.Outbound{
 		Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed(),
@@ -168,6 +172,8 @@ func (l *loop) announce(fx *effect) {
 	l.status.replace(status)
 }
 
+// transition publishes a new state. The core has changed its own already, and settles callers only
+// after this effect, so whoever learns of a loss finds the new state.
 func (l *loop) transition(fx *effect) {
 	var next time.Time
 	if fx.to == Backoff {

@@ -53,6 +53,8 @@ func (s *sharedRoom) Release() {
 	}
 }
 
+// Receive implements transport.Receiver. It decodes the envelope; params and results stay part of
+// the frame, which belongs to the Conn from here on.
 func (r *receiver) Receive(in transport.Inbound) {
 	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
 	from := source{in.Origin, in.Implied, in.Held, in.Room}
@@ -128,6 +130,8 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from sourc
 	r.post(ev)
 }
 
+// request fills the event of a request. The room goes to the request, which gives it back when its
+// handler has returned.
 func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source) {
 	class := r.dialect.Classify(*m)
 	if class.Batches {
@@ -146,6 +150,8 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source)
 	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.options.Hooks.ServeStopped == nil
 }
 
+// notification fills the event of a notification, which the dialect may know to be progress or a
+// cancellation.
 func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from source) {
 	class := r.dialect.Classify(*m)
 	switch class.Kind {
@@ -220,10 +226,13 @@ func (r *receiver) tellProbed(stream transport.Stream, m *jsonrpc.Message, from 
 	}
 }
 
+// StreamOpened implements transport.Receiver. The stream has no credit until the core grants it
+// some.
 func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 	r.post(event{kind: streamOpened, stream: stream, id: int64(tag)})
 }
 
+// StreamLost implements transport.Receiver. The link goes on.
 func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	r.post(event{
 		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, serving: loss.Waiting, timeout: loss.Delay, random: random(),
@@ -231,8 +240,10 @@ func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	})
 }
 
+// Writable implements transport.Receiver.
 func (r *receiver) Writable() { r.post(event{kind: writable, random: random()}) }
 
+// Failed implements transport.Receiver.
 func (r *receiver) Failed(f transport.Failure) {
 	r.post(event{kind: failed, out: &outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
 }
@@ -242,8 +253,11 @@ func (r *receiver) Doubt(tag transport.Tag, why error) {
 	r.post(event{kind: doubted, id: r.nextID(), out: &outboundFrame{id: int64(tag)}, err: why, random: random()})
 }
 
+// Ended implements transport.Receiver: the peer sends nothing more.
 func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
 
+// Lost implements transport.Receiver. The link has said which frames certainly were not sent;
+// every other request may have been executed.
 func (r *receiver) Lost(loss transport.Loss) {
 	r.post(event{
 		kind: linkLost, timeout: askedDelay(loss.Reason), random: random(), works: loss.Work,

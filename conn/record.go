@@ -48,8 +48,8 @@ func (r *record) spares() *spares { return &r.options.Wheel.spares }
 // now is the time on the Conn's monotonic clock.
 func (r *record) now() instant { return time.Since(r.born) }
 
-// nextID returns the id for a new request. Ids are positive, rise, and are never
-// reused in the life of a Conn.
+// nextID returns the id for a new request. Ids are positive, rise, and are never reused in the
+// life of a Conn. A number that is used twice could give the answer of one call to another.
 func (r *record) nextID() int64 { return r.lastID.Add(1) }
 
 func (r *record) reporter() reporter { return reporter{r.options, r.own.name, &r.counters} }

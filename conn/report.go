@@ -16,8 +16,9 @@ func (l *loop) reportPanic(where string, err error) {
 	}
 }
 
-// queue adds a call to the hook queue. If too many wait, the event is lost. Besides the loop,
-// the goroutine that reads from the link may call queue.
+// queue adds a call to the hook queue. If too many wait, the event is lost. Besides the loop, the
+// goroutine that reads from the link may call queue. The loop must never wait for a hook, however
+// slow it is.
 func (l *loop) queue(call func()) {
 	if !l.hookQueue().submit(call) {
 		l.counters.droppedEvents.Add(1)
@@ -41,7 +42,8 @@ func tell[E any](l *loop, hook func(E), e E) {
 // queueEvent is not part of tell, which would then allocate even if there is no hook.
 func queueEvent[E any](l *loop, hook func(E), e E) { l.queue(func() { hook(e) }) }
 
-// report counts an irregularity and tells the hooks.
+// report counts an irregularity and tells the hooks. What is counted here is counted even if its
+// event is lost.
 func (l *loop) report(fx *effect) {
 	hooks := &l.options.Hooks
 	reply := telemetry.Reply{Conn: l.own.name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}

@@ -20,7 +20,8 @@ type ending struct {
 // settle ends a request that was removed from pending. No request ends in another way while the
 // core steps: after a reply, deadline, cancellation, loss, refusal or shutdown, the core calls
 // settle (ADR-0003). After a panic or an interruption the core does not step any more:
-// loop.settleCallers and loop.discard end what is left.
+// loop.settleCallers and loop.discard end what is left. A request that was not sent leaves no
+// tombstone: no answer to it can be on its way.
 func (c *core) settle(now instant, r request, e ending, reply *event) {
 	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
 	if reply != nil {
@@ -33,6 +34,8 @@ func (c *core) settle(now instant, r request, e ending, reply *event) {
 	}
 }
 
+// onCallMade accepts a call, or settles it in this step. It tracks the request before it sends it,
+// because the link may report at once that it failed.
 func (c *core) onCallMade(now instant, ev *event) {
 	if cause, err := c.refusal(ev); err != nil {
 		c.settle(now, request{id: ev.out.id, call: ev.out.call}, ending{cause, NotSent, err}, nil)
@@ -56,6 +59,8 @@ func (c *core) track(r request) {
 	c.lastID = max(c.lastID, r.id)
 }
 
+// onNoticeMade accepts a notification. Its caller waits until the link has taken the frame, so it
+// is not in pending: it has no answer.
 func (c *core) onNoticeMade(now instant, ev *event) {
 	if cause, err := c.refusal(ev); err != nil {
 		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, err}, nil)
@@ -74,10 +79,14 @@ func (c *core) refusal(ev *event) (Cause, error) {
 	switch {
 	case state == Closing:
 		return ShutDown, c.reason
+	// What a handler still needs in order to answer is accepted, or the drain would fail the very
+	// work that it waits for.
 	case c.draining && !c.finishesWork(ev):
 		return Refused, ErrDraining
 	case state != Ready && !(state == Initializing && ev.handshake):
 		return Refused, &StateError{State: state, Reason: c.reason}
+	// The caller has encoded its message for another incarnation, which may speak another
+	// revision.
 	case ev.epoch != c.epoch:
 		return Refused, ErrStale
 	case c.pending.byID[ev.out.id] != nil:
@@ -93,8 +102,9 @@ func (c *core) finishesWork(ev *event) bool {
 	return ev.serving && (ev.kind == notificationMade || !c.ended)
 }
 
-// onReplied settles the request that was answered. An answer to a request that
-// was not sent yet counts as unknown.
+// onReplied settles the request that was answered. An answer to a request that was not sent yet
+// counts as unknown. Every answer is counted, and delivered at most once: never to a call that
+// did not make the request, and never to one that has ended.
 func (c *core) onReplied(now instant, ev *event) {
 	e := ending{Answered, Sent, nil}
 	if ev.fault != nil {
@@ -134,6 +144,8 @@ func (c *core) onProgressed(now instant, ev *event) {
 	}
 }
 
+// onCallLeft ends the call of a caller that has given up. If the call has ended already, its
+// outcome is on its way to the caller, and this changes nothing.
 func (c *core) onCallLeft(now instant, ev *event) {
 	cause := Cancelled
 	if ev.timeout < 0 { // no timeout: only the deadline of the context limits the call
@@ -146,6 +158,7 @@ func (c *core) onCallLeft(now instant, ev *event) {
 	}
 }
 
+// expireRequests ends the requests whose time is up, the earliest first.
 func (c *core) expireRequests(now instant) {
 	for passed(now, c.pending.deadline()) {
 		c.abandon(now, c.pending.byDeadline[0].id, TimedOut, ErrTimedOut)
@@ -187,7 +200,8 @@ func (c *core) abandonStreaming(now instant) {
 	}
 }
 
-// settleAll ends every request, and every notification still queued, in one step.
+// settleAll ends every request, and every notification still queued, in one step. It leaves
+// nothing behind that could end later in another way.
 func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
 	c.settlePending(now, cause, why, unsent)
 	for _, out := range c.outbound.waiting() {
@@ -198,7 +212,8 @@ func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transpor
 	c.outbound = outbound{}
 }
 
-// settlePending ends every request in id order.
+// settlePending ends every request in id order. The link has said which frames certainly did not
+// leave; all others that it has taken may have been executed.
 func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []transport.Tag) {
 	for _, id := range c.pending.ids() {
 		r, _ := c.pending.take(id)
@@ -232,6 +247,8 @@ type tombstone struct {
 
 func (t *tombstones) len() int { return len(t.byID) }
 
+// add remembers a request. The oldest one goes when there are too many: a late answer to that is
+// then still counted as late, by its id, only without a cause.
 func (t *tombstones) add(id int64, added tombstone, sweepAt instant) {
 	if t.byID == nil {
 		t.byID = make(map[int64]tombstone)
@@ -254,7 +271,8 @@ func (t *tombstones) look(id int64, now instant) Cause {
 	return 0
 }
 
-// sweep removes what has expired, when it is due.
+// sweep removes what has expired, when it is due. Between sweeps an expired tombstone is ignored,
+// so the time between them is only about memory.
 func (t *tombstones) sweep(now instant, every time.Duration) {
 	if !passed(now, t.sweepAt) {
 		return

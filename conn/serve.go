@@ -28,8 +28,9 @@ func (l *loop) serve(in *Incoming, startBy instant) {
 	in.worker.requests <- served{in, ctx} // the channel has room, because the worker is idle
 }
 
-// serveNow runs the handler of an Immediate request in the loop itself. The core gets the
-// answer in the same step.
+// serveNow runs the handler of an Immediate request in the loop itself. The core gets the answer
+// in the same step. It must not wait for anything, since no other event is handled meanwhile; the
+// dialect has promised that (Class.Immediate).
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel the handler before it returns
 	request := served{in, withValues(l.served, in.Origin)}
@@ -38,8 +39,9 @@ func (l *loop) serveNow(in *Incoming) {
 	l.buffers.follow(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
-// serveOne runs a handler if that is still wanted, and lends this goroutine to the loop for the answer.
-// It reports false if the loop has ended.
+// serveOne runs a handler if that is still wanted, and lends this goroutine to the loop for the
+// answer. It reports false if the loop has ended. The answer must be posted in any case, also if
+// the handler panics or ends its goroutine: the core counts the handler until then.
 func (l *loop) serveOne(request served) bool {
 	began := l.now()
 	if why := request.unwanted(began, l.options.Patience); why != nil {

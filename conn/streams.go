@@ -9,8 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A stream is one stream of the link: Main, or one that lasts until the requests
-// on it are answered (ADR-0019).
+// A stream is one stream of the link: Main, or one that lasts until the requests on it are
+// answered (ADR-0019). A stream that the peer has begun must end with exactly one last frame of
+// ours, or with endStream: over HTTP it is a response that somebody waits for.
 type stream struct {
 	number   transport.Stream
 	request  int64       // our request whose answer it carries; 0 for Main, and if the peer began the stream
@@ -23,7 +24,8 @@ type stream struct {
 	schedule *schedule   // the delays before it is resumed; nil if it was not cut, or a message has arrived since
 }
 
-// streams are the streams of the present link. A byte stream has only Main.
+// streams are the streams of the present link. A byte stream has only Main. A stream that is not
+// in others is over, and whatever still comes on it changes nothing.
 type streams struct {
 	main   stream
 	others map[transport.Stream]*stream
@@ -66,6 +68,7 @@ func (s *streams) find(number transport.Stream) *stream {
 	return s.others[number]
 }
 
+// add begins a stream, for a request of ours or, with 0, by the peer.
 func (s *streams) add(number transport.Stream, request int64) {
 	if s.others == nil {
 		s.others = make(map[transport.Stream]*stream)
@@ -96,9 +99,10 @@ func (s *streams) deadline() instant {
 	return first
 }
 
-// interrupt schedules when to resume a stream that was cut: after the delay that
-// the peer has asked for. If it has asked for none, or the last attempt to resume
-// brought no message and did not last either, not before the stream's own backoff.
+// interrupt schedules when to resume a stream that was cut: after the delay that the peer has
+// asked for. If it has asked for none, or the last attempt to resume brought no message and did
+// not last either, not before the stream's own backoff. A second cut while one is scheduled
+// changes nothing.
 func (s *streams) interrupt(cut *stream, now instant, o *Tuning, ev *event) {
 	if cut.resumeAt != 0 {
 		return
@@ -127,8 +131,8 @@ func (s *streams) resumable(now instant) (due []transport.Stream) {
 	return due
 }
 
-// consume notes that a stream has brought a frame, which is about to be
-// processed.
+// consume notes that a stream has brought a frame, which is about to be processed. A stream whose
+// last frame it was gets no more credit.
 func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	used := s.find(number)
 	if used == nil || frames == 0 { // the stream has ended, or this is not the last message of the frame
@@ -231,8 +235,9 @@ func (c *core) onStreamOpened(now instant, ev *event) {
 	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
 }
 
-// onStreamLost handles the loss of a stream whose link continues. Only the requests of
-// the stream end. If the stream can be resumed, they wait.
+// onStreamLost handles the loss of a stream whose link continues. Only the requests of the stream
+// end. If the stream can be resumed, they wait. Main has no requests of its own, so its loss ends
+// none.
 func (c *core) onStreamLost(now instant, ev *event) {
 	s := c.streams.find(ev.stream)
 	switch {
@@ -252,8 +257,8 @@ func (c *core) onStreamLost(now instant, ev *event) {
 	}
 }
 
-// abandonStream ends the requests of a stream that has ended: our request that it would
-// have answered, or the peer's requests that came on it.
+// abandonStream ends the requests of a stream that has ended: our request that it would have
+// answered, or the peer's requests that came on it. What belongs to other streams goes on.
 func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	if s.request != 0 {
 		if r, ok := c.pending.take(s.request); ok {
@@ -273,7 +278,7 @@ func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	}
 }
 
-// endStream ends a stream from this side.
+// endStream ends a stream from this side. Main cannot end: that is the end of the link.
 func (c *core) endStream(number transport.Stream) {
 	s := c.streams.find(number)
 	if s == nil || number == transport.Main {
@@ -304,8 +309,9 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 	}
 }
 
-// grantCredit ends a step: it gives back the credit that the step's frames have
-// used, unless there is a reason to withhold it.
+// grantCredit ends a step: it gives back the credit that the step's frames have used, unless
+// there is a reason to withhold it. It comes after the event was handled, so that the peer cannot
+// deliver faster than this side works.
 func (c *core) grantCredit(now instant) {
 	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
 		return
@@ -337,7 +343,8 @@ func (c *core) stallReason(now instant) Stall {
 	}
 }
 
-// stallFor changes the reason for which credit is withheld.
+// stallFor changes the reason for which credit is withheld. The silence of a link that was not
+// read says nothing about the peer, so that counts as heard when the stall ends.
 func (c *core) stallFor(now instant, why Stall) {
 	before, since := c.flow.stall, c.flow.since
 	if why == before {
@@ -353,7 +360,8 @@ func (c *core) stallFor(now instant, why Stall) {
 	}
 }
 
-// flow decides when the streams of the link may deliver (ADR-0004).
+// flow decides when the streams of the link may deliver (ADR-0004). It may slow a peer down, and
+// must never stop one: each pause has an end, whatever the handler does.
 type flow struct {
 	crowded bool          // many notifications wait for the handler
 	paused  time.Duration // how long the link was paused because of that, without the present pause
