@@ -7,6 +7,9 @@ import (
 )
 
 // An alarm wakes the goroutine of a response: for a signal, and when a time is over.
+//
+// No signal is lost: the channel holds one, and whoever is woken looks at everything that may have
+// changed.
 type alarm struct {
 	wake  chan struct{} // holds one
 	over  atomic.Bool   // the time is over
@@ -22,6 +25,7 @@ func (a *alarm) signal() {
 }
 
 // set makes the alarm wake the goroutine after a time, which replaces the time before.
+// Only the goroutine that waits calls it.
 func (a *alarm) set(after time.Duration) {
 	a.over.Store(false)
 	if a.timer == nil {

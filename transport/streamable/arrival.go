@@ -59,6 +59,7 @@ func (h *Handler) arrive(w http.ResponseWriter, r *http.Request, expected expect
 }
 
 // gone gives up the arrival of a request that is over, for another request.
+// It is cleared, so that the pool keeps no client's body, link or credentials.
 func (a *arrival) gone() {
 	h := a.h
 	*a = arrival{}
@@ -96,6 +97,7 @@ func (a *arrival) leave() {
 	}
 	if l := a.link; l != nil {
 		a.link = nil
+		// First leave, then end: the end waits until no request uses the link.
 		if a.h.table.leave(l); a.ends {
 			l.end(transport.ErrPeerClosed, 0)
 		}
@@ -131,6 +133,7 @@ func (a *arrival) establish() *refusal {
 		}
 		a.origin, a.checked = origin, true
 	}
+	// Only now is a session that is elsewhere restored: the store gives it to its own identity alone.
 	if !a.travels || a.h.savings == nil || !a.isAway() {
 		return nil
 	}
@@ -145,6 +148,7 @@ func (a *arrival) establish() *refusal {
 func (a *arrival) readBody() (refused *refusal) {
 	b := a.received
 	if b == nil {
+		// Only now that the sender is established.
 		b, refused = a.h.room.read(a.w, a.r, a.expected, a.origin)
 	} else {
 		refused = b.decodeFrom(a.ctx(), a.origin)
@@ -157,6 +161,8 @@ func (a *arrival) readBody() (refused *refusal) {
 }
 
 // sort says of which kind a POST is, as its body tells. The message itself determines its era.
+// A request that names a modern revision in its headers alone is one, so that lacksVersion refuses it:
+// it must not get into a session.
 func (a *arrival) sort() {
 	request, other := sessionRequest, sessionOther
 	switch {
@@ -185,6 +191,7 @@ func (a *arrival) readBatch() *refusal {
 }
 
 // findSession makes the request use the session that it names.
+// From find on the link is in use, so whoever refuses the request gives it back.
 func (a *arrival) findSession() *refusal {
 	l := a.h.table.find(a.session)
 	switch {
@@ -204,6 +211,8 @@ func (a *arrival) findSession() *refusal {
 }
 
 // absent refuses a request of a session that is not here.
+// What it says decides what the client does: after 404 it begins another session, after 503 it comes
+// again with this one.
 func (a *arrival) absent() *refusal {
 	drains, isKept := a.h.table.drains(), a.h.savings != nil
 	switch {
@@ -225,6 +234,7 @@ func (a *arrival) sendToNode() *refusal {
 	if to == nil {
 		return nil
 	}
+	// The sender was established here, and what proves it may be valid only once.
 	checked := true
 	a.over, _ = a.h.forwardRead(to, a.w, a.r, a.body, ifGone, &checked)
 	if !a.over && a.body.frame == nil { // the node has got it, and does not serve it
@@ -261,6 +271,7 @@ func (a *arrival) openLink() (refused *refusal) {
 		return refused
 	}
 	link := &serverLink{session: h.newSessionID(), key: key, http: b.origin.HTTP, size: int32(len(b.frame))}
+	// The store hears of the session only when its server serves it.
 	link.saved = h.savings.begin(link.session, b.origin.Identity, b.frame)
 	if !h.options.NoListening {
 		link.left = time.Now()
@@ -276,6 +287,7 @@ func (a *arrival) openExchange() (refused *refusal) {
 	case a.kind == modernRequest && b.Method == protocol.MethodListen:
 		a.expire()
 	case a.kind == sessionRequest && a.h.options.Router != nil && strings.HasPrefix(b.Method, "tasks/"):
+		// The task may run at another node, where the session cannot go.
 		b.forwarder = &forwarder{a.h, a.r}
 	}
 	a.exchange, refused = a.h.open(a.ctx(), a.link, a.w, a.body)
@@ -289,6 +301,7 @@ func (a *arrival) expire() { a.r, a.end = untilExpiry(a.r, a.origin) }
 func (a *arrival) isShort() bool { return 0 <= a.r.ContentLength && a.r.ContentLength <= web.SmallBody }
 
 // receive reads the body of a request whose sender is not established yet.
+// It counts for the address alone, until the sender is established.
 func (a *arrival) receive() (*body, *refusal) {
 	return a.h.room.receive(a.w, a.r, a.expected, web.ClientOf("", web.AddressOf(a.r)))
 }

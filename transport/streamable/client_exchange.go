@@ -26,6 +26,9 @@ const (
 )
 
 // An httpRequest is one HTTP request and its progress.
+//
+// The HTTP client reports to it on goroutines of its own, even after do has returned (requestTrace).
+// What they set is atomic or guarded by to.mu. Everything else belongs to the goroutine that calls do.
 type httpRequest struct {
 	to        *remote
 	method    string
@@ -55,6 +58,7 @@ type httpRequest struct {
 }
 
 // begin counts the request as alive, unless it has ended or is counted already.
+// The caller holds to.mu.
 func (r *httpRequest) begin() {
 	if !r.over && !r.alive {
 		r.alive = true
@@ -63,6 +67,7 @@ func (r *httpRequest) begin() {
 }
 
 // end counts the request as ended.
+// The caller holds to.mu.
 func (r *httpRequest) end() {
 	if r.over = true; r.alive {
 		r.alive = false
@@ -88,6 +93,7 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 		return nil, err
 	}
 	response, unsent, err := r.send(ctx)
+	// The Authorizer failed, so the last attempt was not sent, and those before were refused.
 	if unsent {
 		r.handedOver = false
 	}
@@ -103,6 +109,8 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	return response, err
 }
 
+// send sends the request, with credentials. One that bears them already shares its headers with others;
+// the Authorizer is asked only if they are refused.
 func (r *httpRequest) send(ctx context.Context) (response *http.Response, unsent bool, err error) {
 	if r.to.auth == nil {
 		response, err = web.Do(r.to.client, r.attempt(ctx))
@@ -126,6 +134,7 @@ func (r *httpRequest) sendAuthorized(ctx context.Context) (response *http.Respon
 // new ones, or none.
 func (r *httpRequest) sendAgain(ctx context.Context, refused *http.Request, response *http.Response) (_ *http.Response, unsent bool, err error) {
 	r.bears = false
+	// Other requests have the same headers, so they must not change.
 	r.header = r.header.Clone()
 	delete(r.header, "Authorization")
 	if given, ok := r.to.header["Authorization"]; ok {
@@ -139,6 +148,7 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced, reader := &r.traced, &r.reader
 	if r.trace.Load() != nil { // an earlier attempt may still use them
 		traced, reader = new(tracedContext), new(bytes.Reader)
+		// The earlier attempt counts as ended, and this one as not begun.
 		r.to.mu.Lock()
 		r.end()
 		r.over = false
@@ -152,6 +162,8 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced.Context, traced.trace = ctx, trace.carrier
 	request := r.to.template.WithContext(traced)
 	request.Method, request.Header = r.method, r.header
+	// An Authorizer, a cookie jar, and a RoundTripper of the program may change what they get, so they
+	// get a copy.
 	if !r.sharesHeaders() {
 		request.Header = r.header.Clone()
 		address := *request.URL
@@ -163,6 +175,7 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 		reader.Reset(r.frame)
 		request.Body = io.NopCloser(reader)
 	}
+	// From now on only the trace can tell that nothing was sent.
 	r.handedOver = true
 	return request
 }
@@ -191,12 +204,14 @@ func (b *countedBody) Close() error {
 	b.of.end()
 	b.of.to.mu.Unlock()
 	err := b.ReadCloser.Close()
+	// Only now, because until the body is closed net/http may report to the trace.
 	b.of.releaseTrace()
 	return err
 }
 
 // unsent reports whether certainly no byte of the request was sent. If the RoundTripper
 // does not support tracing, this is uncertain.
+// In doubt it reports false: a message that may have been executed must not be sent again.
 func (r *httpRequest) unsent() bool {
 	return !r.handedOver || r.waiting.Load() && !r.connected.Load()
 }
@@ -221,6 +236,7 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 		if r.inSession && r.method == http.MethodPost && response.StatusCode == http.StatusNotFound {
 			return transport.ErrSessionExpired
 		}
+	// A cancelled dial does not count: this side did not wait for the server.
 	case r.dialing.Load() && !r.connected.Load() && !errors.Is(ctx.Err(), context.Canceled) && to.alive == 0:
 		if to.failedDials++; to.failedDials >= maxFailedDials {
 			return err
@@ -239,6 +255,7 @@ func (r *httpRequest) isForeign(refused *transport.StatusError, body []byte) boo
 	if _, err := jsonrpc.Decode(body, jsonrpc.Limits{}); err != nil && !refused.Overloaded() {
 		return true
 	}
+	// It has sent a message, or asks to come back later, so it is the server, and is alive.
 	r.foreign = false
 	r.to.heard.Note()
 	return false
@@ -260,6 +277,9 @@ func (r *httpRequest) countRefused(refused *transport.StatusError) {
 // A requestTrace observes one attempt of an HTTP request. The HTTP client calls its
 // functions on its own goroutines. A new one needs ten allocations, so a trace is reused
 // once it has certainly seen everything of its attempt.
+//
+// Reports may come late. A trace that could get one more must never be reused: it would say of another
+// request that it has a connection, or was written.
 type requestTrace struct {
 	carrier context.Context // contains the trace for net/http
 	of      atomic.Pointer[httpRequest]
@@ -303,6 +323,7 @@ func (t *requestTrace) wrote(info httptrace.WroteRequestInfo) {
 		r.written.Store(true)
 		r.posts.written()
 	}
+	// Last, because releaseTrace takes it as the sign that this function is done with the request.
 	t.written.Add(1)
 }
 
@@ -324,6 +345,7 @@ func (r *httpRequest) releaseTrace() {
 }
 
 // A tracedContext is a context with a trace.
+// It spares each request the hooks and contexts that httptrace.WithClientTrace would allocate.
 type tracedContext struct {
 	context.Context
 	trace context.Context
@@ -351,6 +373,7 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	if length > int64(limit) {
 		return nil, &transport.OversizedError{Limit: limit, Size: int(length)}
 	}
+	// The length is not announced, or not that after decompression.
 	if length < 0 {
 		length = leastRead
 	}

@@ -53,6 +53,7 @@ func (s *clientStream) fallBack(initialize *outgoing, refused *transport.StatusE
 func (s *clientStream) speakOlder(older transport.Link, initialize *outgoing) error {
 	older.Bind(&olderReceiver{s.link})
 	if !s.handOver(older, initialize) {
+		// Nobody else knows that link.
 		return errors.Join(transport.ErrClosed, older.Close(0))
 	}
 	s.silence()
@@ -62,6 +63,8 @@ func (s *clientStream) speakOlder(older transport.Link, initialize *outgoing) er
 
 // handOver does the switch. It reports false if the link, or the request, has ended
 // meanwhile.
+// All of it happens under mu: no message of a concurrent Send may come between those that wait, and
+// none may be sent on both links.
 func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool {
 	l := s.link
 	l.mu.Lock()
@@ -71,6 +74,7 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 	}
 	l.older = older
 	delete(l.streams, s.number)
+	// The older link has only Main, so its frames need the credit of Main.
 	older.Grant(transport.Main, l.main.credit.Left())
 	waiting, busy := append([]*outgoing{initialize}, l.queue.waiting...), l.queue.busy
 	l.queue.waiting, l.queue.busy = nil, false
@@ -88,6 +92,9 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 
 // An olderReceiver passes on what a link over HTTP+SSE reports. Such a link has one
 // stream.
+//
+// Its methods run with the lock of that link's receiver held, and Lost takes mu. So under mu nothing
+// may be called of the older link that tells its receiver something; Send and Grant do not.
 type olderReceiver struct{ link *clientLink }
 
 func (r *olderReceiver) Receive(in transport.Inbound) {
@@ -131,6 +138,7 @@ func (l *clientLink) endOlder(reason error) error {
 	if reason != transport.ErrClosed {
 		left = older.Close(0)
 	}
+	// The loss of this link lists what that one has not sent, so it must be known.
 	<-l.olderGone.Wait()
 	return left
 }

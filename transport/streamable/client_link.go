@@ -18,9 +18,28 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
+// How a message passes through the link of a client, and where to look:
+//
+//	client_link.go      Send, the streams of requests, and the end of the link
+//	client_queue.go     messages that are not written yet
+//	client_sending.go   which message is posted when, and the goroutines that do it
+//	remote.go           the session, and the headers that its requests have
+//	client_exchange.go  one HTTP request: its attempts, and what its failure says about the server
+//	client_stream.go    the response to a request, the GET stream, and how both are resumed
+//	client_fallback.go  a server that speaks HTTP+SSE only
+
 // A clientLink is the link of a Client. Each request has a goroutine, and requests run
 // concurrently. One goroutine posts all other messages, in order; it exists while there
 // are any.
+//
+// Locks are taken in this order: mu, then that of remote, of a credit, or of told. The receiver is told
+// of streams under mu, so that nothing comes on a stream it does not know; it must not call the link
+// meanwhile (transport.Receiver). Whoever delivers a frame holds no lock of the link, because the
+// receiver may then work on that goroutine, and send.
+//
+// A stream belongs to the goroutine of its POST or GET until that returns. One that broke off belongs
+// to nobody until Resume. The table has a stream from Send until its last frame, its failure or End;
+// what happens to it later is reported to nobody.
 type clientLink struct {
 	remote  *remote
 	told    parts.Receiver
@@ -97,6 +116,8 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	} else {
 		m = new(outgoing)
 	}
+	// The number counts only if the message is accepted. By it the loss lists what was not sent in the
+	// order of Send, although requests fail in any order.
 	m.Outbound, m.number = o, l.sent+1
 	switch {
 	case l.ending.HasBegun():
@@ -111,6 +132,8 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	if l.sent++; o.Route.Kind == jsonrpc.KindRequest {
 		l.open(m)
 	}
+	// The goroutine that posts starts the requests behind its message. They must not overtake it: what
+	// a notification says may matter to them.
 	if l.posting {
 		return nil
 	}
@@ -133,6 +156,7 @@ func (l *clientLink) cancels(id jsonrpc.ID) bool {
 }
 
 // open opens the stream of a request.
+// The caller holds mu, so the request cannot be posted before the receiver knows the stream.
 func (l *clientLink) open(m *outgoing) {
 	l.opened++
 	m.stream.init(l, l.opened)
@@ -143,6 +167,8 @@ func (l *clientLink) open(m *outgoing) {
 }
 
 // abandon records a message that ends with the link.
+// The loss tells what became of it. Nothing is reported before, since a sender that hears of a failure
+// may send again, on a link that is about to end.
 func (l *clientLink) abandon(m *outgoing, unsent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,6 +178,7 @@ func (l *clientLink) abandon(m *outgoing, unsent bool) {
 }
 
 // wasEnded reports whether this side has ended the stream of a request.
+// Its sender waits for it no longer. The caller holds mu.
 func (l *clientLink) wasEnded(m *outgoing) bool {
 	return m.stream != nil && l.streams[m.stream.number] == nil
 }
@@ -171,6 +198,7 @@ func (l *clientLink) Grant(stream transport.Stream, frames int) {
 func (l *clientLink) Resume(stream transport.Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// broken says that no goroutine has the stream, so that two never read for it.
 	if s := l.find(stream); s != nil && s.broken {
 		s.broken = false
 		l.run(s.listen)
@@ -184,6 +212,8 @@ func (l *clientLink) End(stream transport.Stream) {
 	delete(l.streams, stream)
 	l.mu.Unlock()
 	if s != nil {
+		// To cancel alone would be too late for a report that has begun: after End the receiver must
+		// hear nothing of the stream.
 		s.silence()
 		s.cancel()
 	}
@@ -208,6 +238,7 @@ func (l *clientLink) drop(s *clientStream) {
 // grace. Then it cancels the requests under way, and deletes a legacy session in
 // what is left of the grace.
 func (l *clientLink) Close(grace time.Duration) error {
+	// Without a grace the session is not deleted either, because that takes a round trip.
 	if grace <= 0 {
 		l.expire()
 	}
@@ -228,6 +259,7 @@ func (l *clientLink) endIf(reason error) {
 }
 
 // end begins the end of the link. The first reason counts.
+// The goroutine of finish is none of those that it waits for, because each of them may be the caller.
 func (l *clientLink) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,6 +270,8 @@ func (l *clientLink) end(reason error) {
 }
 
 // finish ends everything that the link owns, and reports the loss.
+// It takes the steps of the ending in their order. The loss comes last: nothing may be told after it,
+// and what was not sent is known only when the requests have returned.
 func (l *clientLink) finish(reason error) {
 	defer l.ending.Finish()
 	l.ending.AwaitSent()
@@ -264,6 +298,7 @@ const refusalPatience = 100 * time.Millisecond
 // not know any more. They say that the server has not executed these requests.
 func (l *clientLink) awaitRefusals() {
 	l.mu.Lock()
+	// Neither the GET stream nor idle goroutines return by themselves.
 	l.main.cancel()
 	l.workers.dismiss()
 	l.check()
@@ -288,12 +323,15 @@ func (l *clientLink) deleteSession() {
 	if r.joinSession(); !r.inSession || l.life.Err() != nil {
 		return
 	}
+	// ctx has ended by now. This is the only request that may still be sent, so it has the life of the
+	// link.
 	if response, err := r.do(l.life); err == nil {
 		response.Body.Close()
 	}
 }
 
 // unsentTags lists the messages that were accepted and not sent, in the order of Send.
+// It leaves out requests whose stream was ended.
 func (l *clientLink) unsentTags() (tags []transport.Tag) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

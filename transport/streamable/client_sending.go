@@ -23,12 +23,15 @@ const listenPatience = time.Second
 
 // startRequests starts the requests at the head of the queue. It returns the first
 // message after them that is not a request, or nil if there is none.
+// The caller holds mu. Requests are started in the order of Send, but each has its own HTTP exchange,
+// so they may reach the server in another order.
 func (l *clientLink) startRequests() *outgoing {
 	for !l.ending.IsStopped() && l.ctx.Err() == nil {
 		m := l.queue.pop()
 		switch {
 		case m == nil:
 			return nil
+		// Its room is free as soon as it is started: at most one such message is on its way.
 		case m.stream == nil:
 			l.written(m)
 			return m
@@ -42,6 +45,8 @@ func (l *clientLink) startRequests() *outgoing {
 }
 
 // written releases the room of a message in the queue.
+// It may be called twice for a request, when it was written and when it has failed; only the first call
+// counts. The caller holds mu.
 func (l *clientLink) written(m *outgoing) {
 	if l.queue.release(m) {
 		l.told.Tell(transport.Receiver.Writable)
@@ -55,6 +60,7 @@ func (l *clientLink) postAll(m *outgoing) {
 	for m != nil {
 		l.post(m)
 		l.mu.Lock()
+		// Under mu, because a Send that finds posting set relies on this goroutine to look once more.
 		if m = l.startRequests(); m == nil {
 			l.posting = false
 			l.check()
@@ -63,6 +69,8 @@ func (l *clientLink) postAll(m *outgoing) {
 	}
 }
 
+// post posts one message. The response says only whether the server has accepted it; an answer comes on
+// another stream.
 func (l *clientLink) post(m *outgoing) {
 	ctx, cancel := context.WithTimeout(l.ctx, postPatience)
 	defer cancel()
@@ -78,6 +86,7 @@ func (l *clientLink) post(m *outgoing) {
 		l.listen()
 		l.awaitListening()
 	case err == nil, m.Tag == 0: // a sender that gives no tag does not want to know
+	// It ends with the link, whose loss tells of it.
 	case l.ctx.Err() != nil, r.fatal != nil:
 		l.abandon(m, unsent)
 	default:
@@ -105,11 +114,13 @@ func (l *clientLink) accepted(m *outgoing, r *httpRequest, response *http.Respon
 		l.judge(m.Tag, r, refused, body)
 		return refused
 	}
+	// The connection can be used again only once the body was read.
 	web.Drain(response.Body)
 	return nil
 }
 
 // judge decides what a refusal of a message means for the link.
+// Call it before the failure of the message is reported: transport.Doubter comes first.
 func (l *clientLink) judge(tag transport.Tag, r *httpRequest, refused *transport.StatusError, body []byte) {
 	r.countRefused(refused)
 	if r.isForeign(refused, body) {
@@ -148,6 +159,7 @@ func (l *clientLink) awaitListening() {
 	ctx, cancel := context.WithTimeout(l.ctx, listenPatience)
 	defer cancel()
 	select {
+	// A refusal is an answer, too: then there is no such stream to miss.
 	case <-l.answered.Wait():
 	case <-ctx.Done():
 	}
@@ -164,6 +176,9 @@ const (
 
 // clientWorkers are the goroutines of a link that wait for work. The link's mu guards
 // them. The zero value is ready to use.
+//
+// A channel is in idle exactly while nothing was sent on it. Whoever takes it out, with mu held, sends
+// one piece of work or closes it, and never both. So no send waits, and none meets a closed channel.
 type clientWorkers struct {
 	idle  []chan func() // each channel has room for one piece of work
 	used  bool          // one of the goroutines got work since the timer was set
@@ -173,6 +188,8 @@ type clientWorkers struct {
 
 // run runs work on a goroutine that the link waits for when it ends. The caller holds
 // mu.
+// How many goroutines there are, the senders decide: requests must not wait for each other, so each in
+// flight has one. When the link has stopped, the work is dropped.
 func (l *clientLink) run(work func()) {
 	if l.ending.IsStopped() {
 		return
@@ -207,6 +224,7 @@ func (l *clientLink) await(more chan func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &l.workers
+	// stop has dismissed those that waited then; nobody would dismiss this one.
 	if l.ending.IsStopped() || len(w.idle) == maxIdleWorkers {
 		l.ending.Return()
 		l.check()
@@ -218,6 +236,8 @@ func (l *clientLink) await(more chan func()) bool {
 }
 
 // armWorkers sets the timer that ends idle goroutines.
+// There is one for all of them, because a timer for each piece of work would cost more than a new
+// goroutine. The caller holds mu.
 func (l *clientLink) armWorkers() {
 	w := &l.workers
 	switch {
@@ -232,6 +252,7 @@ func (l *clientLink) armWorkers() {
 }
 
 // dismissIdle ends the waiting goroutines, unless the link is busy.
+// Then all of them stay, as many as the last bursts of requests needed.
 func (l *clientLink) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -244,6 +265,7 @@ func (l *clientLink) dismissIdle() {
 }
 
 // dismiss ends the waiting goroutines.
+// The caller holds the link's mu.
 func (w *clientWorkers) dismiss() {
 	for _, more := range w.idle {
 		close(more)

@@ -29,6 +29,10 @@ const (
 // A clientStream is the client's side of a stream: the POST of a request and its
 // response or, for Main, the GET request on which a session listens. At most one
 // goroutine reads for it at a time.
+//
+// A stream ends once: by its last frame, its failure, its loss, or End. Whoever ends it sets over while
+// the receiver is told, so that no other report follows. Its context ends after that, and stops what is
+// still under way.
 type clientStream struct {
 	link        *clientLink
 	number      transport.Stream
@@ -62,12 +66,15 @@ func (s *clientStream) init(l *clientLink, number transport.Stream) {
 func (s *clientStream) isMain() bool { return s.number == transport.Main }
 
 // await waits for credit. It reports false if the stream ends first.
+// Without credit nothing is read beyond the read-ahead, so a receiver that takes nothing leaves its
+// messages at the server.
 func (s *clientStream) await() bool {
 	return (s.credit.Left() > 0 || s.credit.Await(s.ctx.Done(), nil)) && s.ctx.Err() == nil
 }
 
 // tell calls the receiver of the stream, unless the stream has ended. If last is set,
 // the stream ends.
+// over is guarded by told and not by link.mu, because it says what the receiver has heard.
 func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
 	s.link.told.Tell(func(to transport.Receiver) {
 		if !s.over {
@@ -86,10 +93,13 @@ func (s *clientStream) post() {
 	s.link.remote.preparePost(s.ctx, r, m)
 	r.posts = s
 	response, err := r.do(s.ctx)
+	// It failed before, or the RoundTripper does not support tracing. Either way it waits in the queue
+	// no longer.
 	if !r.written.Load() {
 		s.written()
 	}
 	switch {
+	// The link ends because of this response. Its loss says whether the request was executed.
 	case err == nil && r.fatal != nil:
 		response.Body.Close()
 		s.link.abandon(m, web.IsRefusal(response))
@@ -121,6 +131,7 @@ func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response
 		s.readJSON(response)
 	case kind == web.TypeEvents:
 		s.readEvents(response.Body)
+	// Only a message answers a request. 202 is for notifications, and nobody else would end the wait.
 	case kind == "" || response.StatusCode != http.StatusOK:
 		web.Drain(response.Body)
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered without a message"}, false)
@@ -174,6 +185,7 @@ func (s *clientStream) refused(request *outgoing, r *httpRequest, response *http
 	}
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
 	switch answers := err == nil && s.isAnswer(&m); {
+	// The status decides what this side does next; the error that the server gives is kept with it.
 	case answers && (failed.Denied() || failed.Overloaded()):
 		failed.Fault = m.Error
 	case answers:
@@ -194,6 +206,8 @@ func (s *clientStream) readEvents(body io.Reader) {
 	for s.await() {
 		e, err := events.Next()
 		switch {
+		// On Main one message is lost, and the next ones are not. In the stream of a request it may
+		// have been the answer, so the request fails.
 		case isOversized(err) && s.isMain():
 			s.deliver(transport.Inbound{Err: err})
 			continue
@@ -229,6 +243,7 @@ func (s *clientStream) note(e eventstream.Event) {
 	if s.eventID = e.ID; !httpheader.IsPlain(e.ID) || len(e.ID) > maxEventID {
 		s.eventID = ""
 	}
+	// A server may neither have the client reconnect without a pause, nor keep it away for long.
 	if e.Retry > 0 {
 		s.retry = max(minDelay, min(e.Retry, web.MaxDelay))
 	}
@@ -236,6 +251,7 @@ func (s *clientStream) note(e eventstream.Event) {
 
 // awaitEnd waits until the server ends the event stream, so that the connection can be
 // reused.
+// A server that goes on after its answer is cut off.
 func (s *clientStream) awaitEnd(body io.Reader) {
 	timer := time.AfterFunc(web.EndTime, s.cancel)
 	defer timer.Stop()
@@ -253,6 +269,7 @@ func (s *clientStream) decode(in *transport.Inbound) error {
 	if !s.isAnswer(&m) {
 		return nil
 	}
+	// Before the receiver has the answer, because what it then sends belongs to the session.
 	if s.initializes && m.Kind == jsonrpc.KindResult {
 		if err := s.link.remote.begin(s.sessions, &m); err != nil {
 			return err
@@ -269,6 +286,7 @@ func (s *clientStream) isAnswer(m *jsonrpc.Message) bool {
 
 // deliver delivers a frame for one credit.
 func (s *clientStream) deliver(in transport.Inbound) {
+	// await has seen the credit, and only this goroutine takes it.
 	s.credit.TryTake()
 	in.Stream = s.number
 	if in.Last {
@@ -295,6 +313,7 @@ func (s *clientStream) fail(err error, unsent bool) {
 }
 
 // ended reports that an event stream has ended.
+// A proper end before the response is a loss as well: the response is missing.
 func (s *clientStream) ended(err error) {
 	if err == io.EOF {
 		err = transport.ErrPeerClosed
@@ -320,6 +339,7 @@ func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 		s.broken = true // now the stream belongs to the goroutine that resumes it
 		s.link.mu.Unlock()
 	}
+	// After this, Resume may have started another goroutine for the stream: this one leaves it alone.
 	s.tell(!resumable, func(to transport.Receiver) { to.StreamLost(loss) })
 	if !resumable {
 		s.forget()
@@ -335,11 +355,13 @@ func (s *clientStream) forget() {
 // listen opens the stream by a GET request: a stream that broke off, or Main.
 func (s *clientStream) listen() {
 	r := s.link.remote.newRequest(http.MethodGet, s.link.remote.acceptsEvents)
+	// The headers of this request are its own, so they may be changed.
 	r.joinSession()
 	if s.eventID != "" {
 		r.header.Set(headerLastEventID, s.eventID)
 	}
 	response, err := r.do(s.ctx)
+	// Whatever the answer is, messages wait for it no longer (awaitListening).
 	if s.isMain() {
 		s.link.answered.Fire()
 	}
@@ -351,6 +373,8 @@ func (s *clientStream) listen() {
 	s.link.endIf(r.fatal)
 }
 
+// readListened reads the response to a GET request. A server need not have a stream for its session: if
+// it refuses the first request for one, nothing is reported, and nothing tried again.
 func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusOK && web.MediaType(response.Header) == web.TypeEvents {

@@ -149,6 +149,7 @@ func (store *MemoryStore) Append(session string, e StoredEvent) {
 	if s == nil {
 		s = store.add(session, e.Client)
 	}
+	// It is set only while there are events, so a store that is not used any more needs no Close.
 	if store.timer == nil {
 		store.timer = time.AfterFunc(store.maxAge()/8, store.sweep)
 	}
@@ -159,6 +160,7 @@ func (store *MemoryStore) Append(session string, e StoredEvent) {
 	s.streams[e.Stream] = append(s.streams[e.Stream], e)
 	s.order = append(s.order, appended{e.Stream, time.Now()})
 	s.grow(costOf(e))
+	// The oldest events make room for the new one.
 	for s.bytes > mostOfOne {
 		store.dropOldest(s)
 	}
@@ -203,6 +205,7 @@ func (h *holder) most() *storedSession {
 }
 
 // grow counts so many more bytes.
+// Each level is ranked again, because its place depends on its bytes.
 func (h *holder) grow(bytes int) {
 	for ; h != nil; h = h.within {
 		if h.bytes += bytes; h.within != nil {
@@ -270,6 +273,7 @@ func (store *MemoryStore) Forget(session string) {
 	}
 }
 
+// forget removes a session without events, and the levels above that hold nothing else.
 func (store *MemoryStore) forget(s *storedSession) {
 	heap.Remove(&s.within.parts, s.place)
 	for h := s.within; h.within != nil && len(h.parts) == 0; h = h.within {

@@ -72,6 +72,7 @@ func (s *exchange) turn(t turning) (ok bool) {
 
 // A postedExchange is an exchange with everything that it needs until its response is
 // complete.
+// If its client comes back on another connection, that has a queue and a numbering of its own.
 type postedExchange struct {
 	exchange
 	first    response
@@ -94,6 +95,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	}
 	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: parts.Queue{Frames: streamFrames}}
 	posted.frames.Begin(posted.queued[:])
+	// Before the link knows the stream: what could not be answered must not be executed.
 	if !s.frames.reserve(s.id) {
 		return s, tooMuchUnread(s.id)
 	}
@@ -105,6 +107,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 		s.frames.release()
 		return s, l.refusal(s.id)
 	}
+	// A number is used once, even if the session began in another process: it goes on after those of
+	// that process.
 	l.opened++
 	s.number = l.opened
 	s.room.Store(int64(room))
@@ -115,6 +119,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	}
 	due := l.saved.reserve(uint64(s.number))
 	l.mu.Unlock()
+	// Not under mu, because it calls the store.
 	if due {
 		l.saved.saveAgain()
 	}
@@ -141,6 +146,8 @@ func (s *exchange) Release() { s.link.served.give(s.link.key.Client, int(s.room.
 // case, even if the ResponseWriter panics.
 func (s *exchange) serve(ctx context.Context, b *body) *refusal {
 	to, err, delivered := s.to, transport.ErrPeerClosed, false
+	// Whether the request reached the receiver decides who gives back what was taken for it: Release,
+	// or this.
 	defer func() {
 		s.retire(to, err, delivered)
 		to.forget()
@@ -205,13 +212,18 @@ func (s *exchange) respond(ctx context.Context, to *response) error {
 		return err
 	}
 	isJSON := s.isJSON()
+	// A program's mistake. The frames are reported as lost, and the client gets a status, because
+	// nothing was written yet.
 	if !isJSON && !to.canFlush() {
 		to.queue.written(frames)
 		to.lost(frames, errCannotFlush)
 		return errCannotFlush
 	}
+	// What the client is about to learn must be known first: it may come back with the id of an event
+	// as soon as it has read it.
 	note := func(frames []transport.Outbound) { s.note(ctx, frames) }
 	note(frames)
+	// An error begins no session, so its response names none.
 	if s.needs == beginning && s.session != rejected && !s.link.stateless {
 		to.w.Header().Set(headerSession, s.link.session)
 	}
@@ -238,6 +250,8 @@ func (s *exchange) first(ctx context.Context, to *response) ([]transport.Outboun
 	}
 	to.alarm.set(patience)
 	for {
+		// Without a Flusher the response cannot begin early, so it waits for a frame, however long that
+		// takes.
 		frames, begins, err := s.takeFirst(to, to.alarm.isOver() && to.canFlush())
 		if begins || err != nil {
 			return frames, err
@@ -251,6 +265,7 @@ func (s *exchange) first(ctx context.Context, to *response) ([]transport.Outboun
 }
 
 // takeFirst takes the first frames, and reports whether the response begins with them, or without any.
+// That is decided in the same moment, so that no frame can come between.
 func (s *exchange) takeFirst(to *response, isLate bool) (frames []transport.Outbound, begins bool, err error) {
 	l := s.link
 	l.mu.Lock()
@@ -288,6 +303,7 @@ func (s *exchange) deliver(ctx context.Context, to *response, b *body) (delivere
 			return delivered, err
 		}
 	}
+	// The receiver wants to grant credit first, or works on a goroutine of its own.
 	told.Begin(s.number)
 	for {
 		granted, err := s.takeCredit()
@@ -336,6 +352,8 @@ func (s *exchange) take(b *body) transport.Inbound {
 	return in
 }
 
+// takeCredit takes a credit of the stream, if there is one. It fails if none will come any more,
+// because the link or the stream has ended.
 func (s *exchange) takeCredit() (granted bool, err error) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
@@ -353,6 +371,7 @@ func (s *exchange) takeCredit() (granted bool, err error) {
 }
 
 // goOn writes the stored events of the stream up to an index, and then what follows.
+// If yet another response replaces this one, retire leaves the stream to that.
 func (s *exchange) goOn(ctx context.Context, to *response, head uint64) *refusal {
 	err := transport.ErrPeerClosed
 	defer func() { s.retire(to, err, true) }()

@@ -19,12 +19,15 @@ func (s *exchange) push(o transport.Outbound) error {
 	if !s.state.accepts() {
 		return noRoute(s.number)
 	}
+	// While the client is away, a frame takes no room here: only the event store keeps it.
 	if s.to != nil && !s.frames.claim(&o) {
 		if isAnswer := o.Route.Kind == jsonrpc.KindResult || o.Route.Kind == jsonrpc.KindError; isAnswer && len(o.Frame) <= answerRoom {
 			return s.cutOff() // its client would wait for it
 		}
 		return transport.ErrNoRoom
 	}
+	// Stored before anybody can write it, because a client that comes back must find whatever it may
+	// have missed.
 	if s.state.keeps(s.head, o.Last) {
 		s.head++
 		s.link.events.Append(s.link.session, s.link.storedEvent(s.number, s.head, o))
@@ -37,6 +40,7 @@ func (s *exchange) push(o transport.Outbound) error {
 		return nil
 	}
 	if o.Last {
+		// The answer fits whatever is queued. Otherwise its client would wait for it in vain.
 		s.frames.Frames, s.frames.Bytes = math.MaxInt, math.MaxInt
 	}
 	if !s.frames.add(o) {
@@ -51,6 +55,7 @@ func (s *exchange) push(o transport.Outbound) error {
 func (s *exchange) cutOff() error {
 	s.turn(cut)
 	s.cut, s.to.cut = ErrNotReading, ErrNotReading
+	// It may be in the middle of a write, which the client could hold up until its deadline.
 	s.to.interrupt()
 	return noRoute(s.number)
 }
@@ -76,6 +81,7 @@ func (s *exchange) removeIfClosed() {
 
 // leave separates the stream from its connection, if it has one. The caller holds
 // link.mu.
+// The goroutine of that connection sees it by cut, and does not touch the stream any more (retire).
 func (s *exchange) leave(why error) {
 	if to := s.to; to != nil {
 		s.to, to.cut = nil, why
@@ -102,6 +108,8 @@ func (s *exchange) note(ctx context.Context, frames []transport.Outbound) {
 			if ctx.Err() == nil {
 				s.session = established
 			}
+			// Before the client has the result, because its next request may already depend on the
+			// revision.
 			s.link.negotiated(o.Frame)
 		case o.Route.Kind == jsonrpc.KindError:
 			s.session = rejected
@@ -111,6 +119,7 @@ func (s *exchange) note(ctx context.Context, frames []transport.Outbound) {
 
 // status returns the status of a response that consists of one frame (2026-07-28
 // basic/transports/streamable-http).
+// Only a whole response has one of its own: a stream of events has begun with 200, whatever it brings.
 func (s *exchange) status(o *transport.Outbound) int {
 	route := &o.Route
 	switch {
@@ -148,6 +157,7 @@ func (s *exchange) retire(to *response, err error, delivered bool) {
 		return
 	}
 	s.to = nil
+	// What is still queued was certainly not written.
 	unsent := s.frames.Tags()
 	s.frames.drop()
 	closing, comesBack := l.ending != nil, s.state.known && s.cut == nil
@@ -156,6 +166,7 @@ func (s *exchange) retire(to *response, err error, delivered bool) {
 		s.turn(finished)
 	default:
 		s.turn(lost)
+		// The stream goes on without a connection. If it was over already, all of it is stored.
 		if s.removeIfClosed(); comesBack {
 			l.mu.Unlock()
 			return
@@ -172,6 +183,7 @@ func (s *exchange) retire(to *response, err error, delivered bool) {
 	if closing {
 		return
 	}
+	// Not under mu, because the receiver may send at once.
 	for _, tag := range unsent {
 		l.failed(tag, transport.ErrNoRoute, true)
 	}

@@ -30,6 +30,7 @@ func (all exchanges) search(number transport.Stream) (at int, found bool) {
 }
 
 // add adds a stream with the highest number so far.
+// Numbers only grow, so the table stays sorted.
 func (all *exchanges) add(s *exchange) { *all = append(*all, s) }
 
 // remove removes a stream, if it is there.

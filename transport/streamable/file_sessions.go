@@ -146,6 +146,7 @@ func (s *FileSessions) open() (err error) {
 		s.o.Key = func() [][]byte { return [][]byte{key} }
 	}
 	s.seal = seal.New("sessions", s.o.Key)
+	// A key that is not usable is reported now, and not when the first session is lost.
 	if _, err := s.seal.Seal(nil, nil); err != nil {
 		return &SessionFileError{s.dir, err}
 	}
@@ -153,6 +154,7 @@ func (s *FileSessions) open() (err error) {
 	return err
 }
 
+// lockFolder keeps other processes out, until this one ends, in whatever way.
 func (s *FileSessions) lockFolder() error {
 	path := filepath.Join(s.dir, "lock")
 	file, err := private.Open(path, os.O_CREATE|os.O_RDWR)
@@ -172,6 +174,7 @@ func (s *FileSessions) lockFolder() error {
 }
 
 // keyOfFolder returns the key in a folder, and makes one if there is none.
+// It does not replace a damaged one: that may be restored, and with it the sessions.
 func keyOfFolder(dir string) ([]byte, error) {
 	path := filepath.Join(dir, "key")
 	file, err := private.Open(path, os.O_RDONLY)
@@ -203,6 +206,7 @@ func makeKey(dir, path string) ([]byte, error) {
 		err = writeWhole(path+".new", hex.EncodeToString(key))
 	}
 	if err == nil {
+		// Only a whole file gets the name: half a key would lock out all sessions.
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
@@ -230,6 +234,7 @@ func (s *FileSessions) Save(session string, r SessionRecord) {
 	s.mu.Lock()
 	if !s.closed {
 		s.owned[name] = struct{}{}
+		// It replaces one that was not written yet: only the newest is true.
 		s.pending[name] = &pendingRecord{time.Now(), &r}
 	}
 	s.mu.Unlock()
@@ -251,6 +256,7 @@ func (s *FileSessions) Free(session string) {
 }
 
 // Forget implements SessionStore. It does not wait for the file.
+// After Free it does nothing, because somebody else may have taken the session.
 func (s *FileSessions) Forget(session string) {
 	name := sessionName(sha256.Sum256([]byte(session)))
 	s.mu.Lock()
@@ -265,6 +271,7 @@ func (s *FileSessions) Forget(session string) {
 // Take implements SessionStore. It reads the file, which may take as long as the disk.
 func (s *FileSessions) Take(ctx context.Context, session, identity string) (SessionRecord, error) {
 	name := sessionName(sha256.Sum256([]byte(session)))
+	// It reads without mu. If a Save came meanwhile, the version is not the newest, and it reads again.
 	for ctx.Err() == nil {
 		r, found, err := s.find(name)
 		if err != nil {
@@ -323,6 +330,7 @@ func (s *FileSessions) find(name sessionName) (SessionRecord, version, error) {
 	if err == nil {
 		r, err = s.unseal(name, f)
 	}
+	// A record that nobody can open counts as none: the client begins another session.
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -348,6 +356,7 @@ func (s *FileSessions) unseal(name sessionName, f sessionFrame) (SessionRecord, 
 func (s *FileSessions) own(name sessionName, found version) (same bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A record that was replaced since find has read it must not be given out.
 	if now, any := s.current(name); now != found || !any {
 		return false, nil
 	}

@@ -19,6 +19,10 @@ import (
 
 // A sessionLog is the file of a FileSessions. One goroutine at a time changes it: the one
 // that opens it, and then the writer. Others may read.
+//
+// The process may be killed at any moment. So a frame that is not whole can only be the last one, which
+// scan cuts off; a record is replaced by appending the new one before the old one is marked dead; and a
+// compaction writes another file, and renames it when it is complete.
 type sessionLog struct {
 	path     string
 	maxBytes int64 // how long the frames that are live may be together
@@ -70,6 +74,7 @@ func openSessionLog(dir string, maxBytes int64) (*sessionLog, map[sessionName]pl
 
 func (l *sessionLog) newPath() string { return l.path + ".new" }
 
+// load reads the file. It refuses one that it has not written, because somebody may need it.
 func (l *sessionLog) load() (map[sessionName]place, error) {
 	if _, err := private.Restrict(l.file); err != nil {
 		return nil, err
@@ -133,6 +138,7 @@ func (l *sessionLog) scan(size int64) (map[sessionName]place, error) {
 }
 
 // A frameScan reads the frames of a file. After damage it goes on with the next whole frame.
+// The budget bounds that: in a file of nothing but marks, each could be the beginning of a long frame.
 type frameScan struct {
 	r       *bufio.Reader
 	offset  int64 // where the reader is
@@ -179,6 +185,7 @@ func (s *frameScan) next() (sessionFrame, int64, error) {
 var errTooMany = errors.New("the sessions need more than MaxBytes")
 
 // append appends a frame that will replace one of a size.
+// After an error the next frame is written to the same place.
 func (l *sessionLog) append(frame []byte, replaced int32) (offset int64, err error) {
 	switch grown := int64(len(frame)); {
 	case l.file == nil:
@@ -196,6 +203,7 @@ func (l *sessionLog) append(frame []byte, replaced int32) (offset int64, err err
 }
 
 // kill makes a frame dead.
+// If that fails, its session could go on with an old record, so the caller clears the file.
 func (l *sessionLog) kill(p place) error {
 	l.live -= int64(p.size)
 	return l.markDead(p)
@@ -210,6 +218,7 @@ func (l *sessionLog) markDead(p place) error {
 }
 
 // clear deletes all frames.
+// No record is better than one that is not true any more.
 func (l *sessionLog) clear() error {
 	l.end, l.live = int64(len(sessionsMagic)), 0
 	if l.file == nil {
@@ -232,6 +241,8 @@ func (l *sessionLog) read(p place) (sessionFrame, error) {
 }
 
 // wantsCompaction reports whether the file should be compacted.
+// Unless there is damage, that copies fewer bytes than have become dead since the last time, so it costs
+// little however long the process runs.
 func (l *sessionLog) wantsCompaction() bool {
 	return (l.damaged > 0 || l.end > compactAbove && l.end-l.live > l.live) && l.end >= l.retry
 }
@@ -241,6 +252,7 @@ func (l *sessionLog) wantsCompaction() bool {
 // even that file cannot be opened again.
 func (l *sessionLog) compact(stored map[sessionName]place, moved func(map[sessionName]place)) (err error) {
 	defer func() {
+		// A disk that is full is not tried again with each record.
 		if l.retry = 0; err != nil {
 			l.retry = l.end + compactAbove
 		}
@@ -250,6 +262,7 @@ func (l *sessionLog) compact(stored map[sessionName]place, moved func(map[sessio
 		_ = os.Remove(l.newPath()) // there may be none
 		return err
 	}
+	// Readers wait only while the files are exchanged, and not while they are copied.
 	l.reading.Lock()
 	defer l.reading.Unlock()
 	closed := l.file.Close() // before Rename, since Windows does not rename onto an open file
@@ -265,6 +278,7 @@ func (l *sessionLog) compact(stored map[sessionName]place, moved func(map[sessio
 }
 
 // copyTo writes the frames to a new file, in their order.
+// Only the writer calls it, so neither they nor the places change meanwhile.
 func (l *sessionLog) copyTo(path string, stored map[sessionName]place) (moved map[sessionName]place, err error) {
 	if l.file == nil {
 		return nil, fs.ErrClosed
@@ -293,6 +307,7 @@ func (l *sessionLog) copyTo(path string, stored map[sessionName]place) (moved ma
 }
 
 // close closes the file, with everything on the disk.
+// A read that is under way ends before.
 func (l *sessionLog) close() error {
 	l.reading.Lock()
 	defer l.reading.Unlock()

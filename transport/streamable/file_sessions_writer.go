@@ -16,6 +16,7 @@ func (s *FileSessions) write() {
 		case <-s.wake:
 		case <-sweep.C:
 			s.sweep()
+		// closed is set, so nothing is added any more.
 		case <-s.closing:
 			s.writePending()
 			return
@@ -23,6 +24,8 @@ func (s *FileSessions) write() {
 	}
 }
 
+// writePending writes until nothing is pending. It cannot fall far behind: Saves that come faster than
+// the disk replace each other.
 func (s *FileSessions) writePending() {
 	for name, p := s.nextPending(); p != nil; name, p = s.nextPending() {
 		s.settle(name, p)
@@ -68,6 +71,7 @@ func (s *FileSessions) settle(name sessionName, p *pendingRecord) {
 	case kept:
 		s.stored[name] = at
 	}
+	// Otherwise another one came meanwhile, which is written next.
 	if s.pending[name] == p {
 		delete(s.pending, name)
 	}
@@ -106,6 +110,7 @@ func (s *FileSessions) append(name sessionName, p *pendingRecord, replaced int32
 }
 
 // sweep deletes records that have expired.
+// A Save that comes meanwhile stays pending, and is written after that.
 func (s *FileSessions) sweep() {
 	s.mu.Lock()
 	var expired []sessionName

@@ -127,6 +127,7 @@ var gate = []check{
 
 // passes makes the checks in their order. It returns how the first one that fails refuses the request. The request is over if it was
 // served elsewhere.
+// A check of other kinds passes; the kind of a POST changes on the way, when its body was read.
 func (a *arrival) passes(checks []check) *refusal {
 	for i := range checks {
 		c := &checks[i]
@@ -161,6 +162,7 @@ const methodNotAllowed = "method not allowed"
 
 func (a *arrival) always() string { return methodNotAllowed }
 
+// Without a session there is nothing to listen to, and nothing to end.
 func (a *arrival) withoutSession() string {
 	return textIf(a.session == "" || a.namesModern || a.h.options.Stateless, methodNotAllowed)
 }
@@ -169,11 +171,13 @@ func (a *arrival) hasBody() string { return textIf(a.r.ContentLength != 0, "a GE
 
 func (a *arrival) otherType() string { return web.CheckBody(a.r.Header) }
 
+// It must accept both: what the response becomes is decided only when the server has something to say.
 func (a *arrival) acceptsLess() string {
 	accepts := accepts(a.r.Header, web.TypeJSON) && accepts(a.r.Header, web.TypeEvents)
 	return textIf(!accepts, "Accept must include "+web.TypeJSON+" and "+web.TypeEvents)
 }
 
+// It is refused before any of it is read.
 func (a *arrival) announcesTooMuch() string {
 	if a.r.ContentLength > int64(a.h.options.MaxBody) {
 		return a.h.room.tooLarge().text
@@ -183,6 +187,7 @@ func (a *arrival) announcesTooMuch() string {
 
 func (a *arrival) isBatch() string { return textIf(a.body.batch, jsonrpc.ErrBatch.Error()) }
 
+// Only in a session has the server sent requests to which a client could respond.
 func (a *arrival) isResponse() string {
 	return textIf(a.body.Kind == jsonrpc.KindResult || a.body.Kind == jsonrpc.KindError, "a response is not accepted here")
 }
@@ -198,8 +203,10 @@ func (a *arrival) beginsTwice() string {
 	return textIf(a.body.initializes() && a.session != "", "initialize begins a session: "+headerSession+" must not be sent")
 }
 
+// The session may be one from before the handler became stateless: 404 makes the client begin again.
 func (a *arrival) namesSession() string { return textIf(a.session != "", unknownSession) }
 
+// The session keeps it as long as it lives.
 func (a *arrival) beginsTooLarge() string {
 	if a.body.initializes() && len(a.body.frame) > web.MaxInitialize {
 		return fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)
@@ -230,6 +237,8 @@ func (a *arrival) lastEvent() (id eventID, named, ok bool) {
 	return id, last != "", ok
 }
 
+// A GET that names an event of a request comes back for its response, which is no GET stream of the
+// session.
 func (a *arrival) listensInVain() string {
 	id, named, ok := a.lastEvent()
 	return textIf(a.h.options.NoListening && (!named || ok && id.stream == transport.Main), methodNotAllowed)
@@ -241,6 +250,7 @@ func (a *arrival) namesNoEvent() string {
 }
 
 // A batch may be sent in the first revision of this transport only.
+// In a session the negotiated revision decides, and otherwise the header.
 func (a *arrival) batchesTooLate() string {
 	switch {
 	case !a.body.batch:
@@ -269,6 +279,8 @@ func textIf(refuses bool, text string) string {
 
 // mismatch compares a modern message with the headers that mirror it. It accepts a message that names no revision; other checks
 // refuse that.
+// Otherwise a proxy that decides by the headers would let pass another message than the one that is
+// executed.
 func mismatch(header http.Header, m *body) (text string) {
 	if m.modern() {
 		text = differs(header, headerVersion, textOf(m.meta.Version), verbatim)

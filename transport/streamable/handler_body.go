@@ -99,6 +99,7 @@ func (b *body) messages() []*jsonrpc.Message {
 }
 
 // putBack undoes take, after the link did not accept the message.
+// The refusal, and the Auditor, need it.
 func (b *body) putBack(in transport.Inbound) {
 	b.frame = in.Frame
 	if in.Message != nil {
@@ -109,6 +110,7 @@ func (b *body) putBack(in transport.Inbound) {
 func (b *body) release() { b.keep(0) }
 
 // keep releases the room of all but the first n bytes.
+// The first bytes count for the small pool, and only what is beyond them for the large one.
 func (b *body) keep(n int) {
 	b.small.keep(n)
 	b.large.keep(n - web.SmallBody)
@@ -118,6 +120,8 @@ func (b *body) keep(n int) {
 func (b *body) due() time.Time { return b.whole.Add(requestPatience) }
 
 // inTurn does a part of the work for a body when it is the turn of its client.
+// Decoding is what a client can make expensive, so clients take turns, and no client can hold up others
+// with large bodies.
 func (b *body) inTurn(ctx context.Context, work func() *refusal) (refused *refusal) {
 	cost := len(b.frame)
 	if b.batch {
@@ -172,6 +176,7 @@ func (b *body) decodeBatch() *refusal {
 	b.Memory = 0 // it may have been decoded before
 	for _, item := range items {
 		b.Memory += item.Message.Memory
+		// A malformed message is answered as well, if it has an id.
 		if item.Err != nil && item.Err.ReplyDue() || item.Message.Kind == jsonrpc.KindRequest {
 			b.asks = true
 		}
@@ -270,6 +275,8 @@ var errNotItsTurn = errors.New("it was not the turn of the client")
 
 var errNoRoom = errors.New("too much is waiting to be served")
 
+// readAll reads the body. It reads one byte more than there may be, to tell a body that ends there from
+// one that goes on.
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	limit := b.room.maxBody + 1
 	if r.ContentLength >= 0 {
@@ -305,6 +312,8 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 }
 
 // readFirst reads the first bytes, and then claims room.
+// Until then the bytes are in memory that requests reuse: a client that only announces a body holds no
+// room.
 func (b *bodyReader) readFirst(r *http.Request, limit int) error {
 	first := b.room.first.Get().(*[firstRead]byte)
 	defer b.room.first.Put(first)
@@ -326,6 +335,7 @@ func (b *bodyReader) readFirst(r *http.Request, limit int) error {
 func (b *bodyReader) grow(ctx context.Context, size int) error {
 	needed := size
 	if size > web.SmallBody {
+		// All of it at once; see bodyReader.
 		needed = b.most + 1
 	}
 	if !b.claim(ctx, &b.small, min(needed, web.SmallBody)) || !b.claim(ctx, &b.large, needed-web.SmallBody) {
@@ -342,6 +352,7 @@ func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
 	if more <= 0 {
 		return true
 	}
+	// A client that holds much waits behind those that hold little.
 	if claim := h.from.Claim(h.of, more); claim != nil && !b.await(ctx, claim) {
 		return false
 	}
@@ -358,10 +369,12 @@ func (b *bodyReader) await(ctx context.Context, claim *share.Claim) bool {
 	if !claim.Wait(ctx) {
 		return false
 	}
+	// The client could not send meanwhile, so it does not count as slow.
 	b.pause(time.Since(begun))
 	return true
 }
 
+// unreadable says why a body was not read. The client hears no details of the connection.
 func (b *bodyReader) unreadable(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	switch {

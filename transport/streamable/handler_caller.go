@@ -15,6 +15,7 @@ import (
 type expiring interface{ Until() time.Time }
 
 // untilExpiry returns a request whose context ends at its caller's Until.
+// What stays open must not outlive the credentials with which it was opened.
 func untilExpiry(r *http.Request, origin *transport.Origin) (*http.Request, context.CancelFunc) {
 	if caller, ok := origin.Principal.(expiring); ok {
 		if until := caller.Until(); !until.IsZero() {
@@ -26,6 +27,7 @@ func untilExpiry(r *http.Request, origin *transport.Origin) (*http.Request, cont
 }
 
 // originOf returns the origin of a request, or how the request is denied.
+// A Check that returns nothing is a mistake of the program, and must let nobody in.
 func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
 	switch {
 	case h.options.Check != nil:
@@ -48,6 +50,7 @@ func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
 }
 
 // allow checks for each message of a body whether its caller may send it.
+// One that is denied denies the whole body: no part of a batch is executed then.
 func (h *Handler) allow(b *body) *refusal {
 	caller, checked := b.origin.Principal.(Caller)
 	if !checked {
@@ -92,6 +95,7 @@ func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
 	switch {
 	case web.IsNil(a):
 		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
+	// Links are found by their acceptor: as the key of a map it would panic.
 	case !reflect.ValueOf(a).Comparable():
 		return nil, &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id,
 			text: "the server chosen for this request cannot be compared"}

@@ -34,6 +34,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.refusals.add(refused.status)
 			h.audit(a, refused)
 		}
+		// Last, because it panics to abort a response; the arrival is not reused then.
 		refused.write(w)
 	}
 	a.gone()

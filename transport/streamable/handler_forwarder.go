@@ -14,6 +14,9 @@ import (
 )
 
 // A forwarder sends requests of the server to other nodes, in the name of a client.
+//
+// The request that arrives there has the headers of the client, so that node establishes the same
+// sender. It is told that this node has checked it, because some proofs are valid only once.
 type forwarder struct {
 	handler *Handler
 	request *http.Request // of the client; its body was read
@@ -26,6 +29,7 @@ func (f *forwarder) Forward(ctx context.Context, node string, o transport.Outbou
 		return nil, fmt.Errorf("streamable: the node %q is not there", node)
 	}
 	r := f.request.Clone(context.WithValue(ctx, retriedKey{}, ifGone))
+	// These belong to the connection and to the session, which end here.
 	for _, name := range []string{headerSession, headerLastEventID, "Connection", "Expect", "Accept-Encoding"} {
 		r.Header.Del(name)
 	}
@@ -51,6 +55,7 @@ func (f *forwarder) Forward(ctx context.Context, node string, o transport.Outbou
 }
 
 // A collector is a ResponseWriter that keeps the response.
+// It refuses to take more than its limit, and its writer decides what to do about that.
 type collector struct {
 	header http.Header
 	status int
@@ -65,6 +70,7 @@ func (c *collector) collect(from http.Handler, r *http.Request) (err error) {
 		switch why := recover(); {
 		case why == http.ErrAbortHandler:
 			err = errors.New("it has broken off")
+		// A mistake in the program is not hidden.
 		case why != nil:
 			panic(why)
 		}

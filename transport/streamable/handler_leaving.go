@@ -53,6 +53,7 @@ func (a *arrival) moveOn() (refused *refusal) {
 		}
 		ctx, cancel := context.WithTimeout(a.ctx(), restorePatience)
 		defer cancel()
+		// It ends when its last call has its answer.
 		if !l.ended(ctx) {
 			return moving(a.received.requestID())
 		}
@@ -64,6 +65,7 @@ func (a *arrival) moveOn() (refused *refusal) {
 }
 
 // staysHere reports whether a body belongs to what is under way on this node, or cannot be read.
+// Notifications and responses do, and requests that name a call or task of a node.
 func (a *arrival) staysHere() bool {
 	b := a.received
 	if b.decode() != nil {
@@ -85,6 +87,7 @@ func (l *serverLink) ended(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+	// It has, so this only returns how it ends, and ends nothing.
 	ending, _ := l.beginEnd(transport.ErrClosed) // it has begun to end
 	select {
 	case <-ending.gone:

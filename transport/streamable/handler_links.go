@@ -14,6 +14,7 @@ import (
 
 // sharedLink returns the link for a client's messages without a session, and opens it if
 // there is none. The caller uses the link until it calls table.leave.
+// One request opens it. The others wait for that and look again, because it may have failed.
 func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serverLink, *refusal) {
 	for {
 		l, opening := h.table.findShared(key)
@@ -36,6 +37,7 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serv
 func (h *Handler) addLink(l *serverLink, id jsonrpc.ID) *refusal {
 	l.common = &h.common
 	evicted, ok := h.table.add(l)
+	// Not in the table, whose lock is held for moments: to end a link waits for its requests.
 	for _, idle := range evicted {
 		idle.end(transport.ErrSessionExpired, 0)
 	}
@@ -55,12 +57,15 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 	if refused := h.addLink(l, id); refused != nil {
 		return nil, refused
 	}
+	// Also if the acceptor panics, a link that is not open ends.
 	isOpen := false
 	defer func() {
 		if !isOpen {
 			l.end(transport.ErrClosed, 0)
 		}
 	}()
+	// In the table already, so that the link counts while its acceptor may take long, but no request
+	// finds it.
 	l.accept()
 	if isOpen = l.told.Bound() && h.table.accepted(l); !isOpen {
 		return nil, shuttingDown(id)
@@ -69,6 +74,7 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 }
 
 // begin initializes a link for the client, in the revision of its request.
+// The client has sent no initialize, so this is the least that one can say.
 func (h *Handler) begin(ctx context.Context, l *serverLink, b *body, version string) *refusal {
 	initialize := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
 		`"clientInfo":{"name":"stateless","version":"0"}}}`, protocol.MethodInitialize, version)
@@ -89,6 +95,7 @@ func (h *Handler) begin(ctx context.Context, l *serverLink, b *body, version str
 func (h *Handler) initializeAs(ctx context.Context, l *serverLink, initialize []byte, origin *transport.Origin) (version string, isRejected bool) {
 	answer := &ignored{header: http.Header{}}
 	b := own(initialize, origin)
+	// It takes room as a request of the client does.
 	s, refused := h.open(ctx, l, answer, b)
 	if refused != nil || s.serve(ctx, b) != nil || answer.status != http.StatusOK {
 		return "", false
@@ -103,6 +110,7 @@ func (l *serverLink) initialized(ctx context.Context, origin *transport.Origin) 
 }
 
 // own returns a message that the handler sends in the name of a client.
+// The origin is a copy, because each request has its own Exchange in it.
 func own(text []byte, from *transport.Origin) *body {
 	origin := *from
 	b := &body{frame: text, origin: &origin, implied: true, whole: time.Now(), control: *http.NewResponseController(&ignored{})}
@@ -125,6 +133,7 @@ func (i *ignored) Write(text []byte) (int, error) { return len(text), nil }
 func (i *ignored) Flush() {}
 
 // open opens the stream of a request on a link, as soon as there is room for what the request takes.
+// If the stream is not opened, the room is given back here; otherwise the exchange gives it back.
 func (h *Handler) open(ctx context.Context, l *serverLink, w http.ResponseWriter, b *body) (*exchange, *refusal) {
 	taken, ok := h.served.take(ctx, b.due(), l.key.Client, len(b.frame)+int(b.Memory), b.Method == protocol.MethodListen)
 	switch {

@@ -11,6 +11,8 @@ import (
 const stallPatience = 10 * time.Second
 
 // A pace is the time that a body may take. Each piece that arrives extends the deadline.
+//
+// It sets deadlines of the connection, so that no goroutine or timer has to watch a body.
 type pace struct {
 	begun   time.Time
 	until   time.Time     // when http.Server.ReadTimeout ends; zero: there is none
@@ -39,6 +41,8 @@ func (p *pace) allow(arrived int) {
 		return
 	}
 	p.pieces, p.latest = pieces, time.Now()
+	// 64 KiB/s on average after the first 30 s, so that a slow but steady client may send anything; and
+	// no piece may take longer than stallPatience, so that one that has stopped is noticed soon.
 	deadline := p.begun.Add(web.BodyPatience + p.waited + time.Duration(pieces)*time.Second)
 	if stalled := p.latest.Add(stallPatience); pieces > 0 && stalled.Before(deadline) {
 		deadline = stalled
@@ -49,6 +53,7 @@ func (p *pace) allow(arrived int) {
 // pause excludes a time in which nobody could read the body.
 func (p *pace) pause(waited time.Duration) {
 	p.waited += waited
+	// Then the next allow sets a deadline, even before another piece is complete.
 	p.latest = time.Time{}
 }
 

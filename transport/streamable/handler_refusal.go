@@ -33,6 +33,8 @@ type refusal struct {
 // soon is the value of Retry-After for a message that may be sent again, in seconds.
 const soon = "1"
 
+// write writes the response. Unless that is to be aborted, nothing of a response may have been written
+// before.
 func (f *refusal) write(w http.ResponseWriter) {
 	if f.abort {
 		panic(http.ErrAbortHandler)
@@ -51,6 +53,7 @@ func (f *refusal) write(w http.ResponseWriter) {
 	}
 	header.Set("Content-Type", mediaType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
+	// The text may repeat what the client has sent. No browser must take it for a page.
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(f.status)
 	w.Write(body) // if this fails, the client has left
@@ -63,6 +66,7 @@ func invalid(id jsonrpc.ID, format string, args ...any) *refusal {
 
 const unknownSession = "session not found"
 
+// sessionNotFound makes the client begin another session, as MCP demands after 404.
 func sessionNotFound(id jsonrpc.ID) *refusal {
 	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: unknownSession}
 }
@@ -88,6 +92,8 @@ func tooMuchUnread(id jsonrpc.ID) *refusal {
 	return overloaded(id, "too many answers are not read")
 }
 
+// unavailable refuses a message for good. It promises neither that another attempt will help, nor that
+// nothing was executed.
 func unavailable(id jsonrpc.ID, text string) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: jsonrpc.CodeInternalError, id: id, text: text}
 }

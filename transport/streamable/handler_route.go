@@ -45,6 +45,7 @@ func (j *journey) arrives() {
 func (a *arrival) route() *refusal {
 	a.travels = true
 	defer a.arrives()
+	// Another node has sent it here, and this one will not take the session any more.
 	if a.h.savings != nil && a.byNode && a.h.table.drains() {
 		return misdirected("", false)
 	}
@@ -54,6 +55,8 @@ func (a *arrival) route() *refusal {
 }
 
 // travel has a request served by a node, or the next one. To is nil if it begins here.
+// It ends, because hops are counted (mostHops), a node is asked only once by its name (tried), and
+// nodes that contradict each other get newsPatience to agree.
 func (a *arrival) travel(to http.Handler, node string) *refusal {
 	h, session := a.h, a.session
 	for {
@@ -75,13 +78,16 @@ func (a *arrival) travel(to http.Handler, node string) *refusal {
 		}
 		served, owner, refused := a.hop(to)
 		if served {
+			// The next request of the session goes there at once.
 			h.owners.put(session, node)
 			return refused
 		}
 		if owner == h.node && h.table.drains() && a.agree(owner) {
+			// That node says that the session is here, where it is being freed: it is asked again.
 			a.hops--
 			continue
 		}
+		// Without a store, a session is where it began or nowhere.
 		if h.owners.drop(session); h.savings == nil {
 			return sessionNotFound(jsonrpc.ID{})
 		}
@@ -118,6 +124,7 @@ func (a *arrival) nextHop(node string) http.Handler {
 }
 
 // notHere refuses a request whose session is at a node to which this one does not forward it.
+// Only another node is told which one has it.
 func (a *arrival) notHere(refused *refusal) *refusal {
 	switch {
 	case a.byNode:

@@ -7,10 +7,12 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
+// They are labels of a metric, in the order of the constants.
 var sessionEndNames = [sessionEnds]string{"closed", "evicted", "expired"}
 
 // Stats counts the sessions that exist and that have ended, the bytes that are held,
 // and the requests that were refused.
+// The parts are read one after the other, so they need not be of the same moment.
 func (h *Handler) Stats() telemetry.HTTPSample {
 	stats := telemetry.HTTPSample{Held: h.room.held()}
 	h.table.mu.Lock()

@@ -90,6 +90,7 @@ func isVisible(c rune) bool { return '!' <= c && c <= '~' }
 
 // differs returns how a header differs from the value that it should mirror, or "" if it
 // is correct.
+// A header that is given twice is refused: others may read the first one, or the last.
 func differs(header http.Header, name, want string, decode func(string) (string, error)) string {
 	values := header[name]
 	if len(values) == 0 {

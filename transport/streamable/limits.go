@@ -210,6 +210,7 @@ func (b *budget) claim(n int) *claim {
 func (b *budget) withdraw(c *claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// It may have been granted meanwhile, which nobody uses then.
 	if i := slices.Index(b.waiting, c); i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	} else {

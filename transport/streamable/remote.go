@@ -24,6 +24,9 @@ import (
 const maxSessionID = 1 << 10
 
 // A remote is what a link knows about its server, from its HTTP requests.
+//
+// Requests share maps of headers, and the slices in them. None may be changed: who must change one
+// clones it first.
 type remote struct {
 	endpoint *url.URL
 	client   *http.Client
@@ -94,12 +97,14 @@ func (to *remote) begin(ids []string, response *jsonrpc.Message) error {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	to.session = session{begun: true, id: id, version: result.Version, ids: headerValue(id), versions: headerValue(result.Version)}
+	// The headers that are kept lack the session.
 	to.posted = postHeader{}
 	return nil
 }
 
 // join adds the headers of a legacy session, if there is one. It reports whether it
 // added the session's id.
+// All requests of the session share the values.
 func (s *session) join(header http.Header) (inSession bool) {
 	if s.version != "" {
 		header[headerVersion] = s.versions
@@ -121,6 +126,7 @@ func (to *remote) newReader(from io.Reader, limit int) *eventstream.Reader {
 }
 
 // release keeps a reader for another stream.
+// It refers to nothing of the stream that it has read.
 func (to *remote) release(r *eventstream.Reader) {
 	r.Reset(nil, 0)
 	to.readers.Put(r)
@@ -135,6 +141,7 @@ func headerValue(value string) []string {
 }
 
 // received records that something was received.
+// A server that sends is there, so dials that failed before say nothing any more.
 func (to *remote) received() {
 	to.mu.Lock()
 	defer to.mu.Unlock()
@@ -170,6 +177,8 @@ func (to *remote) newPost(ctx context.Context, o *outgoing) *httpRequest {
 	return r
 }
 
+// preparePost makes r a request that posts a message. The headers of the last message are kept, because
+// most messages in a row need the same. Bearer is the program's code, so it is called without mu.
 func (to *remote) preparePost(ctx context.Context, r *httpRequest, o *outgoing) {
 	r.to, r.method, r.frame = to, http.MethodPost, o.Frame
 	var bearer []string
@@ -201,6 +210,7 @@ func (to *remote) postHeader(o *outgoing, bearer []string) (header http.Header, 
 		header["Authorization"] = bearer
 	}
 	switch {
+	// One array for three values: each header gets a slice of one, with no room to append.
 	case o.modern():
 		values := []string{o.Route.Version, o.Route.Method, httpheader.Encode(o.Route.Name)}
 		header[headerVersion] = values[:1:1]
@@ -213,6 +223,7 @@ func (to *remote) postHeader(o *outgoing, bearer []string) (header http.Header, 
 				header.Set(headerArgument+name, httpheader.Encode(value))
 			}
 		}
+	// initialize begins a session, so it belongs to none, even if there was one before.
 	case o.Route.Method != protocol.MethodInitialize:
 		inSession = to.session.join(header)
 	}

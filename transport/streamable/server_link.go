@@ -18,6 +18,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
+// What a link of a server consists of, and where to look:
+//
+//	server_link.go         sending, delivering, and the end
+//	exchange.go            a request and what its response becomes; exchange_states.go has the table
+//	server_main_stream.go  the GET stream
+//	server_queue.go        frames that wait to be written, and what they count for their client
+//	server_response.go     writing them
+//	server_numbering.go    the ids of events, and replaying those that are stored
+//	server_resume.go       a client that comes back for a response
+
 // A serverLink is the link of one session, or of one client's messages without a
 // session. It has no goroutine: net/http's goroutines deliver what they read, and write
 // what Send has queued.
@@ -156,6 +166,7 @@ func (l *serverLink) Grant(stream transport.Stream, frames int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.streams.find(stream); s != nil {
+		// The goroutine of the request may be waiting for it.
 		if s.credit += frames; s.to != nil {
 			s.to.signal()
 		}
@@ -251,9 +262,11 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 		<-ending.gone
 		return ending.left
 	}
+	// No request finds the link from here on. Those that use it have the grace to write what is queued.
 	if !web.EndWithin(l.listed.remove(l, reason), grace, l.force) {
 		ending.left = errors.New("streamable: an HTTP request has not ended")
 	}
+	// Before the loss is told: who hears of it may look for the session elsewhere.
 	if goesOn := l.goesOn(reason); !goesOn && !l.isShared() {
 		l.saved.end(false)
 		l.events.Forget(l.session)
@@ -282,6 +295,7 @@ func (l *serverLink) beginEnd(reason error) (_ *serverEnding, first bool) {
 	if l.seldom != nil && l.seldom.closing != nil {
 		close(l.seldom.closing)
 	}
+	// Each sees that the link is ending, writes what is queued, and returns.
 	l.eachResponse((*response).signal)
 	return l.ending, true
 }
@@ -328,6 +342,7 @@ func (l *serverLink) eachResponse(do func(*response)) {
 }
 
 // force interrupts all writes.
+// It is final: what begins to write later fails as well.
 func (l *serverLink) force() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -335,6 +350,7 @@ func (l *serverLink) force() {
 	l.eachResponse((*response).interrupt)
 }
 
+// addUnsent adds a frame to the loss. Only a write that the end has refused calls it, so ending is set.
 func (l *serverLink) addUnsent(tag transport.Tag) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -342,6 +358,7 @@ func (l *serverLink) addUnsent(tag transport.Tag) {
 }
 
 // collectUnsent lists the frames that were not written, and never will be.
+// It is called when no more is written, so nothing of it can still leave.
 func (l *serverLink) collectUnsent() []transport.Tag {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,6 +86,7 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 		w.interrupt()
 		w = nil
 	}
+	// It counts whether or not the store keeps it: an index is never used twice.
 	m.head++
 	l.events.Append(l.session, l.storedEvent(transport.Main, m.head, o))
 	if w != nil {
@@ -115,6 +116,7 @@ func (main *mainStream) add(w *response) (writableDue bool) {
 		}
 		old.signal()
 	}
+	// The frames in it are stored, and this stream replays them.
 	main.queue = nil
 	main.issued = main.issued || w.numbered.initialID
 	main.listeners = append(main.listeners, w)
@@ -145,6 +147,8 @@ func (l *serverLink) listen(ctx context.Context, w http.ResponseWriter, o *Handl
 	}
 	l.mu.Lock()
 	main := l.theMain()
+	// Under one lock: frames up to head are replayed, and those after it come into the queue of s. So
+	// none is missed, and none is written twice.
 	isOver, head, due := l.ending != nil, main.head, false
 	s.numbered = &numbering{to: s, at: main.taken, initialID: wantsInitialID(l.version), retry: o.Retry}
 	if from != nil {
@@ -196,11 +200,14 @@ func (r *response) catchUpMain(ctx context.Context, head uint64) error {
 	}
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
+	// Only now do frames of the queue count as taken. A replay that breaks off begins again where it
+	// was.
 	r.numbered.at, r.numbered.main = head, r.link.main
 	r.link.main.taken = max(r.link.main.taken, head)
 	return nil
 }
 
+// stopListening takes a GET stream out of use. Once the link is ending, nobody waits for Writable.
 func (l *serverLink) stopListening(w *response) {
 	l.mu.Lock()
 	due := l.main.remove(w) && l.ending == nil

@@ -30,6 +30,7 @@ func (id eventID) String() string {
 	return string(strconv.AppendUint(append(text, '-'), id.index, 10))
 }
 
+// parseEventID accepts only what String returns, so that an id has one spelling.
 func parseEventID(text string) (eventID, bool) {
 	stream, index, _ := strings.Cut(text, "-")
 	s, err := strconv.ParseUint(stream, 10, 64)
@@ -145,6 +146,8 @@ type kept struct {
 
 // kept examines the stored events that follow. It holds one page at a time.
 func (n *numbering) kept(ctx context.Context) (k kept, err error) {
+	// Events are read twice, here and by replay, so that the status is known before anything is
+	// written.
 	for k.head = n.at; !k.last && !k.gap; {
 		page, err := n.page(ctx, k.head)
 		if err != nil || len(page) == 0 {
@@ -192,6 +195,7 @@ func (n *numbering) replay(ctx context.Context, head uint64, gaps bool) error {
 		if err != nil {
 			return err
 		}
+		// What is stored after head was queued for this response as well.
 		page = upTo(head, page)
 		if gaps {
 			text = n.noteGap(text, page, head)
@@ -245,6 +249,7 @@ func (n *numbering) noteGap(text []byte, page []StoredEvent, head uint64) []byte
 func (n *numbering) writePage(text []byte, page []StoredEvent) error {
 	link := n.to.link
 	pool, bytes := poolOfPage(link.unread, link.key.Client, page)
+	// A client that lets many replays wait pays for them like for messages that it does not read.
 	if !pool.Take(link.key.Client, bytes) {
 		return ErrNotReading
 	}
@@ -270,6 +275,7 @@ func (n *numbering) replayEnded(ctx context.Context, head uint64) *refusal {
 
 // beginReplay replaces another replay of the stream. It reports false if the link has
 // ended.
+// So a stream has one replay at a time, however often its client asks.
 func (n *numbering) beginReplay() bool {
 	l := n.to.link
 	l.mu.Lock()
@@ -289,6 +295,7 @@ func (n *numbering) beginReplay() bool {
 	return true
 }
 
+// endReplay forgets the replay, unless another one has replaced it.
 func (n *numbering) endReplay() {
 	l := n.to.link
 	l.mu.Lock()

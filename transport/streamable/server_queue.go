@@ -40,6 +40,7 @@ func (q *sendQueue) reserve(id jsonrpc.ID) bool {
 
 // reserveLarge takes room for a large answer, before it is encoded. It reports false if the client has too much
 // unread.
+// An answer that nobody could get is not encoded.
 func (q *sendQueue) reserveLarge(n int) bool {
 	if n = q.link.unread.Large.Fit(q.link.key.Client, n); !q.link.unread.Large.Take(q.link.key.Client, n) {
 		return false

@@ -70,6 +70,8 @@ func (r *response) signal() { r.alarm.signal() }
 // has a separate deadline. The caller holds link.mu.
 func (r *response) interrupt() {
 	deadline := time.Now().Add(web.WritePatience)
+	// A deadline in the past ends a write at once. It is no option if none is under way: then net/http
+	// could not end the response.
 	if r.writing {
 		deadline = time.Unix(0, 1)
 	}
@@ -101,6 +103,7 @@ func (r *response) next(ctx context.Context) ([]transport.Outbound, error) {
 
 // take takes the frames that are written next, and reports whether Writable is due. The caller holds link.mu.
 func (r *response) take() (frames []transport.Outbound, relieved bool, err error) {
+	// A client that polls still gets what was queued before: it comes back for the rest.
 	if (r.cut == nil || r.cut == errPolled) && !r.link.forced {
 		frames, relieved = r.queue.take()
 		r.numbered.taken(len(frames))
@@ -120,6 +123,7 @@ func (r *response) take() (frames []transport.Outbound, relieved bool, err error
 // json writes a whole response of one frame. It leaves the deadline of the last write,
 // under which net/http flushes.
 func (r *response) json(status int, o transport.Outbound) error {
+	// Nobody can come back for it, so what is lost is reported.
 	r.numbered = nil
 	return r.put([]transport.Outbound{o}, o.Frame, func(piece []byte) error {
 		if !r.begun {
@@ -245,6 +249,8 @@ func (r *response) writePiece(piece []byte, write func([]byte) error) error {
 	return write(piece)
 }
 
+// beginWrite begins a write, unless the response was interrupted. It does so under link.mu: interrupt
+// sees either no write, or one whose deadline it can move.
 func (r *response) beginWrite() error {
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
@@ -266,6 +272,7 @@ func (r *response) endWrite() {
 	r.writing = false
 }
 
+// setDeadline sets the deadline for writing. The one of interrupt stays.
 func (r *response) setDeadline(deadline time.Time) {
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
@@ -305,6 +312,7 @@ func (r *response) canFlush() bool { return web.CanFlush(r.w) }
 
 // oneLine replaces line breaks, which have no meaning in JSON but would end a line of an
 // event.
+// It changes the frame itself, which belongs to the link.
 func oneLine(frame []byte) []byte {
 	if bytes.IndexByte(frame, '\n') < 0 && bytes.IndexByte(frame, '\r') < 0 {
 		return frame

@@ -86,6 +86,8 @@ func (n *numbering) attach(k kept) (s *exchange, head uint64, refused *refusal) 
 	if k.gap || k.head == n.at && s.head > n.at {
 		return nil, 0, nil
 	}
+	// What was queued for the earlier connection is stored, and this one replays it. So it begins with
+	// an empty queue.
 	frames := l.newFrames()
 	if !frames.reserve(s.id) {
 		return nil, 0, tooMuchUnread(jsonrpc.ID{})
@@ -153,6 +155,7 @@ func (c control) Poll(after time.Duration) bool {
 	if to == nil || s.link.ending != nil || !to.canFlush() || !s.turn(polled) {
 		return false
 	}
+	// What is queued is still written on this connection. What comes from now on is only stored.
 	s.frames, to.after = s.link.newFrames(), after
 	s.leave(errPolled)
 	return true

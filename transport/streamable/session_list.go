@@ -10,6 +10,7 @@ import (
 
 // A population is the links of one client, of the clients of one /48, or of all. The idle links of a client are in
 // lists, where the one that is idle longest is first.
+// The table's mu guards it.
 type population struct {
 	links, places int
 	idle          [3]idleList // of a client: by worth
@@ -33,6 +34,7 @@ func (p *population) add(links, places int) {
 	case had && !has:
 		p.within.members--
 	}
+	// From the inside out: the rank of what is around depends on this one.
 	p.within.byUse.update(p)
 	p.within.add(links, places)
 }
@@ -52,6 +54,7 @@ func (p *population) spare(of *population, n int) *serverLink {
 		own = own.within
 	}
 	switch most := p.byUse[0]; {
+	// Not if both had as many then: two clients would take places from each other in turn.
 	case most.links > 1 && most.places > own.places+n:
 		return most.dispensable()
 	case own.dispensable() != nil:
@@ -91,8 +94,10 @@ func (p *population) dispensable() *serverLink {
 type ranking []*population
 
 // update puts a client where it belongs, after its links have changed.
+// Call it after each change on which Less depends.
 func (r *ranking) update(p *population) {
 	switch isIdle := p.dispensable() != nil; {
+	// Only who has an idle link can make room, so nobody else is in the heap.
 	case isIdle && p.rank == noRank:
 		heap.Push(r, p)
 	case isIdle:
@@ -104,6 +109,8 @@ func (r *ranking) update(p *population) {
 
 func (r ranking) Len() int { return len(r) }
 
+// Less implements heap.Interface. All populations in the heap have an idle link, so dispensable returns
+// one.
 func (r ranking) Less(i, j int) bool {
 	p, q := r[i], r[j]
 	if (p.links > 1) != (q.links > 1) {

@@ -40,6 +40,7 @@ func (h *Handler) restore(ctx context.Context, what wanted) *refusal {
 		if attempt == nil {
 			return shuttingDown(jsonrpc.ID{})
 		}
+		// This request makes the attempt, on its goroutine, and stays even if its client leaves.
 		if first {
 			h.attempt(ctx, attempt, what)
 		} else if refused := h.await(ctx, attempt); refused != nil {
@@ -77,12 +78,15 @@ func (h *Handler) attempt(ctx context.Context, to *restore, what wanted) {
 	defer cancel()
 	defer context.AfterFunc(h.restores.ctx, cancel)()
 	to.refused = h.take(ctx, what)
+	// When that was learned, there may have been no link to end yet.
 	if h.restores.isLost(to) {
 		h.lost(what.session)
 	}
 }
 
 // take takes a session from the store, and begins it again at its server.
+// Everything that may refuse without the store comes before it: what is taken from the store must be
+// served, or be given back.
 func (h *Handler) take(ctx context.Context, what wanted) *refusal {
 	session, origin := what.session, what.origin
 	if h.table.drains() {
@@ -106,6 +110,7 @@ func (h *Handler) take(ctx context.Context, what wanted) *refusal {
 	case record.Identity != origin.Identity: // a mistake of the store, which must not matter
 		saved.end(true)
 		return &refusal{unknown: true}
+	// No process can begin it again, so it is forgotten.
 	case !record.isValid():
 		saved.end(false)
 		return &refusal{unknown: true}
@@ -114,6 +119,7 @@ func (h *Handler) take(ctx context.Context, what wanted) *refusal {
 }
 
 // notTaken returns what an error of SessionStore.Take says about a session. Err may be nil.
+// A store that fails is logged once, until it can tell again.
 func (h *Handler) notTaken(err error) *refusal {
 	var owned *OwnedError
 	unknown, isOwned := errors.Is(err, ErrNoSession), errors.As(err, &owned)
@@ -136,6 +142,7 @@ func (h *Handler) notTaken(err error) *refusal {
 }
 
 // isValid reports whether a session can go on from a record.
+// Stores are the programs' own, so it is checked.
 func (r *SessionRecord) isValid() bool {
 	m, err := jsonrpc.Decode(r.Initialize, jsonrpc.Limits{})
 	return err == nil && m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodInitialize &&
@@ -163,6 +170,8 @@ func (h *Handler) replay(ctx context.Context, l *serverLink, origin *transport.O
 		l.saved.end(true)
 		return refused
 	}
+	// Whatever fails from here on, the link ends, which gives the session back to the store, unless it
+	// has ended for good.
 	isOpen := false
 	defer func() {
 		if !isOpen {

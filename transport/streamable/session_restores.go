@@ -59,6 +59,7 @@ func (all *restores) join(session, identity string) (_ *restore, first bool) {
 	return r, true
 }
 
+// finish ends an attempt. Those who wait for it read its result then.
 func (all *restores) finish(session string, r *restore) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -113,6 +113,7 @@ func (s *savings) resume(session string, r SessionRecord) *savedSession {
 // reserve says that a number is used. It reports whether the session must be saved
 // because of that: some time before the numbers run out, since that may take a while. The
 // caller holds the mu of the link.
+// A number that two processes use would name two events, and a client would miss one of them.
 func (k *savedSession) reserve(number uint64) (due bool) {
 	if k == nil || number+numbersStep/2 < k.reserved.Load() {
 		return false
@@ -136,6 +137,7 @@ func (k *savedSession) serve(version string) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	// It may have ended while its server began it again.
 	if k.phase != over {
 		k.phase, k.record.Version = live, version
 		k.save()
@@ -149,6 +151,7 @@ func (k *savedSession) keep(state []byte) {
 	if bytes.Equal(state, k.record.State) {
 		return
 	}
+	// Before the session is live, serve will save it; after it is over, no record may follow.
 	if k.record.State = state; k.phase == live && k.by.mayBeSaved(k) {
 		k.save()
 	}
@@ -176,6 +179,7 @@ func (k *savedSession) save() {
 	k.by.wasSaved(k)
 }
 
+// put gives the store the record, under mu: records must reach it in their order.
 func (k *savedSession) put() {
 	k.record.Streams = k.reserved.Load()
 	k.by.store.Save(k.id, k.record)
@@ -197,6 +201,7 @@ func (k *savedSession) end(goesOn bool) {
 	case !goesOn:
 		k.by.store.Forget(k.id)
 	default:
+		// Another process may take it from now on, and must not go on with an old state.
 		if changed {
 			k.put()
 		}
@@ -214,6 +219,7 @@ func (k *savedSession) lose() {
 
 // mayBeSaved reports whether a session that has changed is saved now. Otherwise the timer
 // saves it.
+// The caller holds k.mu.
 func (s *savings) mayBeSaved(k *savedSession) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,6 +231,7 @@ func (s *savings) mayBeSaved(k *savedSession) bool {
 		return true
 	}
 	k.due = now.Add(savingPause)
+	// The pause is the same for all, so the list is in the order of time.
 	s.changed = append(s.changed, change{k, k.due})
 	s.arm()
 	return false
@@ -272,6 +279,7 @@ func (s *savings) unlink(k *savedSession) {
 }
 
 // arm sets the timer for what is due next.
+// The caller holds mu.
 func (s *savings) arm() {
 	next := s.next()
 	switch {
@@ -279,6 +287,7 @@ func (s *savings) arm() {
 		return
 	case s.timer != nil && !s.timer.Stop():
 		return // it fires now, and is set again then
+	// Counted once while it is set, however often that moves.
 	case s.timer == nil:
 		s.running.Add(1)
 	}
@@ -300,6 +309,7 @@ func (s *savings) next() (next time.Time) {
 }
 
 // fire saves what is due.
+// It saves without mu, because the mu of a session comes before it.
 func (s *savings) fire() {
 	defer s.running.Done()
 	for _, k := range s.takeDue(time.Now()) {
@@ -311,6 +321,8 @@ func (s *savings) fire() {
 }
 
 // takeDue returns the sessions that have changed, and at most one of the others.
+// One at a time, so that sessions that began together do not come to the store together, again and
+// again.
 func (s *savings) takeDue(now time.Time) (due []*savedSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

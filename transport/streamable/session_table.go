@@ -11,6 +11,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// How a session lives, and where to look:
+//
+//	handler_links.go    it begins with the link of an initialize request
+//	session_table.go    requests find it, and it ends when nobody does for too long
+//	session_list.go     or when another client needs its place
+//	session_saving.go   its record is stored, if there is a SessionStore
+//	session_restore.go  another process goes on with it
+//	file_sessions.go    a SessionStore in a folder: its log, its writer, its format
+
 // A sessionTable contains the links of one handler: those of sessions by id, and those
 // of messages without a session by acceptor and client. One timer ends links that have
 // been idle for too long.
@@ -88,6 +97,7 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	}
 	n := t.placesOf(l)
 	if !t.places.Take(l.key.Client, n) {
+		// forget takes each link out, so spare cannot find it again, and the loop ends.
 		for ok := false; !ok; ok = t.places.Extend(l.key.Client, n) {
 			idle := t.all.spare(t.of(l.key.Client), n)
 			if idle == nil {
@@ -112,6 +122,7 @@ func (t *sessionTable) placesOf(l *serverLink) int {
 }
 
 // of returns the links of a client, which may have none yet.
+// It does not add them to the table; count does.
 func (t *sessionTable) of(c share.Client) *population {
 	if p := t.clients[c]; p != nil {
 		return p
@@ -233,11 +244,14 @@ func (t *sessionTable) opened(key clientKey) {
 	delete(t.opening, key)
 }
 
+// enter counts a request that uses a link. The caller holds mu.
 func (t *sessionTable) enter(l *serverLink) {
 	l.use.requests++
 	t.notIdle(l)
 }
 
+// notIdle takes a link out of the lists of idle links. Its worth, which says in which list it is,
+// changes only while it is in use. The caller holds mu.
 func (t *sessionTable) notIdle(l *serverLink) {
 	if !l.use.idle {
 		return
@@ -249,11 +263,13 @@ func (t *sessionTable) notIdle(l *serverLink) {
 	of.add(0, 0)
 }
 
+// nowIdle puts a link that no request uses into these lists. The caller holds mu.
 func (t *sessionTable) nowIdle(l *serverLink) {
 	l.use.since, l.use.idle = time.Now(), true
 	t.idle.append(l, ofTable)
 	of := t.clients[l.key.Client]
 	of.idle[l.worth()].append(l, ofClient)
+	// No number has changed, but the client has more to give.
 	of.add(0, 0)
 	t.arm()
 }
@@ -266,6 +282,7 @@ func (t *sessionTable) leave(l *serverLink) {
 		return
 	}
 	switch {
+	// Somebody ends the link, and waits for this.
 	case l.use.unused != nil:
 		close(l.use.unused)
 	case !l.use.removed:
@@ -278,6 +295,8 @@ func (t *sessionTable) leave(l *serverLink) {
 func (t *sessionTable) remove(l *serverLink, reason error) (unused <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// During a shutdown the client must not hear 404 for a session that it has just used: it would
+	// begin another one here.
 	if t.full && reason == transport.ErrClosed && t.sessions[l.session] == l {
 		t.refusing[l.session] = time.Now().Add(longestRefusing)
 	}
@@ -289,6 +308,8 @@ func (t *sessionTable) remove(l *serverLink, reason error) (unused <-chan struct
 	return l.use.unused
 }
 
+// forget takes a link out of the table. Only the first call counts: a link that made room, or has
+// expired, is forgotten before it ends. The caller holds mu.
 func (t *sessionTable) forget(l *serverLink, why sessionEnd) {
 	l.use.removed = true
 	t.notIdle(l)
@@ -307,6 +328,7 @@ func (t *sessionTable) forget(l *serverLink, why sessionEnd) {
 }
 
 // arm sets the timer for the link that is idle longest.
+// One is enough, because the list is in the order in which links became idle. The caller holds mu.
 func (t *sessionTable) arm() {
 	oldest := t.idle.first
 	if t.timer != nil || oldest == nil || t.closed {
@@ -328,6 +350,7 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timer = nil
+	// The first one is idle longest, so the search ends at the first that may stay.
 	for l := t.idle.first; l != nil; l = t.idle.first {
 		if time.Since(l.use.since) < t.idleLimit {
 			break
@@ -366,6 +389,7 @@ func (t *sessionTable) close() (used, idle []*serverLink) {
 		for _, l := range t.shared {
 			t.last = append(t.last, l)
 		}
+		// If it fires just now, expire counts it down itself.
 		if t.timer != nil && t.timer.Stop() {
 			t.expiring.Done()
 		}
