@@ -22,18 +22,21 @@ var ErrNotFound = errors.New("not found")
 // What is in a catalog is read-only: it is returned to callers that go on without the lock.
 type Catalog[T any] struct {
 	mu      sync.RWMutex
-	names   []string // sorted
+	names   []string // sorted, so that a page begins at a name and not at a number, which changes
 	byName  map[string]T
 	ever    bool // the catalog has had a feature
 	changes int  // how often the catalog has changed
 }
 
-// Of returns a catalog of features by their names. It keeps the map.
+// Of returns a catalog of features by their names. It keeps the map, which the caller must not
+// change any more.
 func Of[T any](all map[string]T) *Catalog[T] {
 	return &Catalog[T]{byName: all, names: slices.Sorted(maps.Keys(all)), ever: len(all) > 0}
 }
 
-// Set adds a feature, or replaces the one with its name.
+// Set adds a feature, or replaces the one with its name. Calls that have found the replaced one go
+// on with it. To tell clients of the change is for the caller, after Set has returned, so that a
+// client that asks at once finds it.
 func (c *Catalog[T]) Set(name string, feature T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +51,8 @@ func (c *Catalog[T]) Set(name string, feature T) {
 	c.changes++
 }
 
-// Remove removes features, and reports whether any of them existed.
+// Remove removes features, and reports whether any of them existed: if none did, clients need not
+// be told. Names that are not there are no error, so two goroutines may remove the same.
 func (c *Catalog[T]) Remove(names []string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,13 +67,17 @@ func (c *Catalog[T]) Remove(names []string) (changed bool) {
 	return changed
 }
 
-// Changes returns how often the catalog has changed. A list that was made of it is outdated when that has grown.
+// Changes returns how often the catalog has changed. A list that was made of it is outdated when
+// that has grown: read it before the features, so that a change between the two makes the list be
+// made again, and not be missed.
 func (c *Catalog[T]) Changes() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.changes
 }
 
+// Get returns the feature with a name. It does not check who may see it: that is for the caller,
+// who must answer the same in both cases, so that a client does not learn of what it must not see.
 func (c *Catalog[T]) Get(name string) (T, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -77,21 +85,24 @@ func (c *Catalog[T]) Get(name string) (T, bool) {
 	return feature, ok
 }
 
-// Use marks the catalog as used.
+// Use marks the catalog as used, by a program that finds features in another way than by their
+// names.
 func (c *Catalog[T]) Use() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ever = true
 }
 
-// Used reports whether there is a feature, or ever was one.
+// Used reports whether there is a feature, or ever was one. It never becomes false again: a server
+// that has declared a capability must not withdraw it, since a client has read it once, and goes on
+// asking for lists.
 func (c *Catalog[T]) Used() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.ever
 }
 
-// All returns every feature, in order.
+// All returns every feature, in order. The slice is the caller's.
 func (c *Catalog[T]) All() []T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -104,6 +115,10 @@ func (c *Catalog[T]) All() []T {
 
 // Page returns up to size features that pass the filter, beginning at the cursor. It
 // also returns the cursor of the next page, if there may be one.
+//
+// It reads as much as the page lacks, filters that without the lock, and reads on. What is added or
+// removed meanwhile may be on the page or not; nothing is on it twice, because it goes on after the
+// last name that it has read.
 func (c *Catalog[T]) Page(cursor *string, size int, filter func(T) bool) ([]T, *string, error) {
 	from, err := DecodeCursor(cursor)
 	if err != nil {
@@ -130,13 +145,15 @@ func (c *Catalog[T]) Page(cursor *string, size int, filter func(T) bool) ([]T, *
 	}
 }
 
+// count is only a hint of how much to allocate and to read: it may be outdated when it is used.
 func (c *Catalog[T]) count() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return len(c.names)
 }
 
-// from returns at most so many features, beginning at a name.
+// from returns at most so many features, beginning at a name. It copies them: the caller's filter
+// may take long, and may call the server, which would wait for the lock.
 func (c *Catalog[T]) from(name string, most int) (names []string, features []T) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -149,7 +166,8 @@ func (c *Catalog[T]) from(name string, most int) (names []string, features []T) 
 	return names, features
 }
 
-// cursorPrefix distinguishes our cursors from other strings.
+// cursorPrefix distinguishes our cursors from other strings, such as those of another server at the
+// same address.
 const cursorPrefix = "from:"
 
 // EncodeCursor returns the cursor of a page that begins at a name. It is not secret, and not signed: a client that makes one up

@@ -15,14 +15,16 @@ import (
 // Defaults are the defaults of the members of an object, ordered by name.
 type Defaults []preset
 
-// A preset is the default of one member.
+// A preset is the default of one member. Its value is complete: the defaults of its own members are
+// in it.
 type preset struct {
 	name   string
 	value  stdjson.RawMessage // what the member is if it is missing
 	within Defaults           // the defaults of the member's own members
 }
 
-// with adds the default of a member. Value is nil if only members of it have defaults.
+// with adds the default of a member. Value is nil if only members of it have defaults: then a
+// missing member becomes an object of them.
 func (d Defaults) with(name string, value stdjson.RawMessage, within Defaults) Defaults {
 	if value == nil && within == nil {
 		return d
@@ -33,7 +35,8 @@ func (d Defaults) with(name string, value stdjson.RawMessage, within Defaults) D
 	return append(d, preset{name, within.FillIn(value), within})
 }
 
-// Defaults returns all defaults, also those of nested objects.
+// Defaults returns all defaults, also those of nested objects. Call it once for each feature: it
+// walks the whole schema.
 func (s Schema) Defaults() Defaults { return defaultsOf(s.Schema) }
 
 // defaultsOf goes into nested objects, but not into lists: nobody knows how many elements are missing.
@@ -49,7 +52,8 @@ func defaultsOf(s *jsonschema.Schema) (all Defaults) {
 }
 
 // DeclaredDefaults returns the defaults of the members that a schema describes and, if
-// deep is set, those of nested objects.
+// deep is set, those of nested objects. The schema is one that the program has written: a part that
+// cannot be read has no defaults, and whoever compiles the schema says what is wrong with it.
 func DeclaredDefaults(schema stdjson.RawMessage, deep bool) (all Defaults) {
 	var object struct {
 		Properties map[string]stdjson.RawMessage `json:"properties"`
@@ -76,33 +80,50 @@ func DeclaredDefaults(schema stdjson.RawMessage, deep bool) (all Defaults) {
 
 // FillIn returns an object with the members that it lacks. The object is valid JSON. It is
 // not copied if nothing is missing, or if it is no object.
+//
+// It works on the text, and does not decode and encode: what a client has written stays as it is,
+// large numbers included, and most calls lack nothing.
 func (d Defaults) FillIn(object stdjson.RawMessage) stdjson.RawMessage {
 	if object = bytes.TrimSpace(object); len(d) == 0 || len(object) == 0 || object[0] != '{' {
 		return object
 	}
-	filled, size := object, 0
-	var missing [8]*preset // most tools have fewer defaults
-	lacks := missing[:0]
+	var room [8]*preset // most tools have fewer defaults
+	filled, missing := d.within(object, room[:0])
+	if len(missing) == 0 {
+		return filled
+	}
+	return withMembers(filled, missing)
+}
+
+// within fills in the members of members, and appends those that the object lacks itself.
+func (d Defaults) within(object stdjson.RawMessage, missing []*preset) (filled stdjson.RawMessage, _ []*preset) {
+	filled = object
 	for i := range d {
 		p := &d[i]
 		given, _ := jsonrpc.Member(object, p.name)
 		if given == nil {
-			lacks = append(lacks, p)
-			size += len(p.name) + len(p.value) + len(`,"":`)
+			missing = append(missing, p)
 		} else if within := p.within.FillIn(given); len(within) > len(given) {
 			filled = withMember(filled, p.name, within)
 		}
 	}
-	if len(lacks) == 0 {
-		return filled
-	}
-	end := bytes.LastIndexByte(filled, '}')
+	return filled, missing
+}
+
+// withMembers returns a copy of an object with these members at its end. It allocates once. An
+// object that was cut stays as it is, and the error is reported when it is decoded.
+func withMembers(object stdjson.RawMessage, missing []*preset) stdjson.RawMessage {
+	end := bytes.LastIndexByte(object, '}')
 	if end < 0 {
-		return object // it was cut
+		return object
 	}
-	empty := len(bytes.TrimSpace(filled[1:end])) == 0
-	filled = append(make(stdjson.RawMessage, 0, end+size+1), filled[:end]...)
-	for i, p := range lacks {
+	size := end + len("}")
+	for _, p := range missing {
+		size += len(p.name) + len(p.value) + len(`,"":`)
+	}
+	filled := append(make(stdjson.RawMessage, 0, size), object[:end]...)
+	empty := len(bytes.TrimSpace(object[1:end])) == 0
+	for i, p := range missing {
 		if i > 0 || !empty {
 			filled = append(filled, ',')
 		}
@@ -112,8 +133,9 @@ func (d Defaults) FillIn(object stdjson.RawMessage) stdjson.RawMessage {
 	return append(filled, '}')
 }
 
-// withMember returns an object with another value of one of its members. An object that
-// cannot be read stays as it is, and the error is reported when it is decoded.
+// withMember returns an object with another value of one of its members. An object that cannot be
+// read stays as it is, and the error is reported when it is decoded. Unlike withMembers, it decodes
+// the object: only defaults within an object that a client has given in part need it.
 func withMember(object stdjson.RawMessage, name string, value stdjson.RawMessage) stdjson.RawMessage {
 	var members map[string]stdjson.RawMessage
 	if protocol.Unmarshal(object, &members) != nil {
