@@ -1,0 +1,32 @@
+// Package admin is the door to a gateway for those who run it: is it working, if not why, what happens next.
+//
+//	door := admin.New(g)                                       // g is a Gateway: what the door shows and does
+//	defer door.Close()
+//	listener, err := admin.Listen("/run/user/1000/bowline.sock") // mode 0600
+//	go local.Serve(listener)                                   // local := http.Server{Handler: door.Local()}
+//	page := http.Server{Handler: door.Web(admin.Web{Token: token, Open: true})}
+//
+// A program on the same machine uses [Dial] and the methods of a [Client].
+//
+// # Doors
+//
+// Local serves those who can open the socket, which is the user alone. Web serves a TCP address: what acts, or shows what a
+// server has written, needs the token; the rest too, unless the address is a loopback one and Open is set. Neither can add
+// a server or change a command: only the file on disk can.
+//
+//	GET  /livez                              the process answers
+//	GET  /readyz[?server=NAME]               new calls are welcome; with a server: it is ready
+//	GET  /v1/report                          a Report
+//	GET  /v1/events                          server-sent events: a Report at once, and after each change
+//	GET  /v1/stderr/{server}[?follow]        server-sent events: the last lines of a child's standard error
+//	POST /v1/servers/{server}/{action}       restart, stop, start or wake
+//	POST /v1/reload                          reads the file again
+//
+// # Goroutines and bounds
+//
+// The package starts no goroutine: a stream runs on the goroutine of its request, and ends with it or with Close. At most
+// MaxViewers streams are open; another one gets 503. A viewer that does not read for 5 s is dropped, so it can hold up
+// nobody. All methods may be called from every goroutine. Without viewers nothing is rendered.
+//
+// See docs/adr/0091-admin-door-and-page.md.
+package admin

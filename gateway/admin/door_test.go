@@ -1,0 +1,156 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Who may do what: at the socket everything, over TCP only with the token what acts or shows what servers have written,
+// and the rest too unless the door is open. A request of another site, or for another host, does nothing.
+//
+// Guarantees: G-0091.1, G-0091.2
+func TestWhoMayDoWhat(t *testing.T) {
+	for _, c := range []struct {
+		what               string
+		method, target     string
+		change             []func(*http.Request)
+		local, open, close int // statuses
+	}{
+		{"alive", "GET", "/livez", nil, 200, 200, 200},
+		{"ready", "GET", "/readyz", nil, 200, 200, 200},
+		{"report", "GET", "/v1/report", nil, 200, 200, 401},
+		{"report with the token", "GET", "/v1/report", do(token), 200, 200, 200},
+		{"report with another", "GET", "/v1/report", do(with("Authorization", "Bearer t0kem")), 200, 200, 401},
+		{"stderr", "GET", "/v1/stderr/files", nil, 200, 401, 401},
+		{"stderr with the token", "GET", "/v1/stderr/files", do(token), 200, 200, 200},
+		{"stderr of nobody", "GET", "/v1/stderr/nobody", do(token), 404, 404, 404},
+		{"restart", "POST", "/v1/servers/files/restart", nil, 204, 401, 401},
+		{"restart with the token", "POST", "/v1/servers/files/restart", do(token), 204, 204, 204},
+		{"restart of nobody", "POST", "/v1/servers/nobody/restart", do(token), 404, 404, 404},
+		{"another action", "POST", "/v1/servers/files/delete", do(token), 404, 404, 404},
+		{"reload", "POST", "/v1/reload", do(token), 204, 204, 204},
+		{"reload without", "POST", "/v1/reload", nil, 204, 401, 401},
+		{"GET that acts", "GET", "/v1/servers/files/restart", do(token), 405, 405, 405},
+		{"GET that reloads", "GET", "/v1/reload", do(token), 405, 405, 405},
+		{"PUT", "PUT", "/v1/report", do(token), 405, 405, 405},
+		{"nothing", "GET", "/v1/nothing", do(token), 404, 404, 404},
+		{"another host", "GET", "/v1/report", do(token, host("evil.example.com")), 200, 403, 403},
+		{"a host that was named", "GET", "/v1/report", do(token, host("tools.example.com:443")), 200, 200, 200},
+		{"another origin", "POST", "/v1/reload", do(token, with("Origin", "http://evil.example.com")), 204, 403, 403},
+		{"another port", "POST", "/v1/reload", do(token, with("Origin", "http://localhost:9999")), 204, 403, 403},
+		{"no origin", "POST", "/v1/reload", do(token, with("Origin", "null")), 204, 403, 403},
+		{"its own origin", "POST", "/v1/reload", do(token, with("Origin", "http://localhost:8081")), 204, 204, 204},
+		{"another site", "POST", "/v1/reload", do(token, with("Sec-Fetch-Site", "cross-site")), 204, 403, 403},
+		{"a form without a cookie", "POST", "/v1/reload", do(form("form=x")), 303, 401, 401},
+	} {
+		f := newFake(files())
+		d := New(f)
+		for name, door := range map[string]struct {
+			handler http.Handler
+			want    int
+		}{"local": {d.Local(), c.local}, "open": {serveWeb(t, f, true), c.open}, "closed": {serveWeb(t, f, false), c.close}} {
+			before := len(f.did())
+			got := ask(door.handler, c.method, c.target, c.change...)
+			if got.Code != door.want {
+				t.Errorf("%s, %s: got %d %s, want %d", c.what, name, got.Code, got.Body, door.want)
+			}
+			if acted := len(f.did()) > before; acted != (got.Code == 204 || got.Code == 303) {
+				t.Errorf("%s, %s: %d, and acted: %v", c.what, name, got.Code, acted)
+			}
+			if got.Code == 401 && got.Header().Get("WWW-Authenticate") == "" {
+				t.Errorf("%s, %s: it does not say how", c.what, name)
+			}
+		}
+	}
+}
+
+func do(all ...func(*http.Request)) []func(*http.Request) { return all }
+
+// Without a token nobody can act over TCP, whatever is sent.
+//
+// Guarantees: G-0091.1
+func TestWithoutAToken(t *testing.T) {
+	f := newFake(files())
+	h := New(f).Web(Web{Open: true})
+	empty := guard{}
+	for _, change := range []func(*http.Request){with("Authorization", "Bearer "), with("Cookie", plainCookie+"="+empty.secret("cookie")), form("form=" + empty.secret("form"))} {
+		if got := ask(h, "POST", "/v1/reload", change); got.Code != 401 || len(f.did()) > 0 {
+			t.Errorf("got %d, %v", got.Code, f.did())
+		}
+	}
+}
+
+// What a server has written is shown to those who know the token only: it may hold arguments and results.
+//
+// Guarantees: G-0091.1
+func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
+	f := newFake(files())
+	h := serveWeb(t, f, true)
+	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) {
+		t.Errorf("everybody gets %s", got)
+	}
+	if got := ask(h, "GET", "/v1/report", token).Body.String(); !strings.Contains(got, "secret argument") {
+		t.Errorf("with the token: %s", got)
+	}
+	if f.report.Servers[0].Stderr == "" {
+		t.Error("the report of the gateway was changed")
+	}
+}
+
+// An action that fails says why, and a reload of a broken file too.
+//
+// Guarantees: G-0091.3
+func TestActionsSayWhyTheyFail(t *testing.T) {
+	f := newFake(files(), ServerReport{Name: "a/b c"})
+	h := New(f).Local()
+	f.broken = errBroken
+	for _, target := range []string{"/v1/servers/files/stop", "/v1/reload"} {
+		if got := ask(h, "POST", target); got.Code != 409 || !strings.Contains(got.Body.String(), `{"error":"the file has mistakes"}`) {
+			t.Errorf("%s: %d %s", target, got.Code, got.Body)
+		}
+	}
+	f.broken = nil
+	for _, action := range []Action{Start, Wake, Restart, Stop} {
+		if got := ask(h, "POST", "/v1/servers/a%2Fb%20c/"+string(action)); got.Code != 204 {
+			t.Errorf("%s: %d %s", action, got.Code, got.Body)
+		}
+	}
+	if want := []string{"stop files", "reload", "start a/b c", "wake a/b c", "restart a/b c", "stop a/b c"}; !slices.Equal(f.did(), want) {
+		t.Errorf("did %q, want %q", f.did(), want)
+	}
+}
+
+// Liveness never depends on servers, and readiness only if it is asked for one.
+//
+// Guarantees: G-0091.4
+func TestProbes(t *testing.T) {
+	f := newFake(files(), ServerReport{Name: "web", State: Backoff})
+	h := serveWeb(t, f, false)
+	probes := func(when string, want map[string]int) {
+		for target, status := range want {
+			if got := ask(h, "GET", target); got.Code != status {
+				t.Errorf("%s: %s is %d, want %d", when, target, got.Code, status)
+			}
+		}
+	}
+	probes("one is away", map[string]int{"/livez": 200, "/readyz": 200, "/readyz?server=files": 200, "/readyz?server=web": 503, "/readyz?server=x": 404})
+	f.report.Ready = false
+	probes("draining", map[string]int{"/livez": 200, "/readyz": 503, "/readyz?server=files": 503})
+}
+
+// A body that is too large is not read.
+//
+// Guarantees: G-0091.2
+func TestBodiesAreBounded(t *testing.T) {
+	f := newFake(files())
+	h := serveWeb(t, f, true)
+	g := guard{web: Web{Token: "t0ken"}}
+	for size, want := range map[int]int{10: 303, maxForm: 403} {
+		got := ask(h, "POST", "/v1/reload", form("x="+strings.Repeat("a", size)+"&form="+g.secret("form")), with("Cookie", plainCookie+"="+g.secret("cookie")))
+		if got.Code != want {
+			t.Errorf("%d bytes: %d %s", size, got.Code, got.Body)
+		}
+	}
+}

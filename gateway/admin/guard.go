@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/loopback"
+)
+
+// Web says who may use a door at a TCP address.
+type Web struct {
+	// Token is what must be shown to act, as Authorization: Bearer, or once in the page. Empty: nobody can act here.
+	Token string
+
+	// Open lets everybody read who can connect, but for what servers have written. Set it for a loopback address only.
+	Open bool
+
+	// Hosts are the names under which the door is reached, beside localhost and loopback addresses. A request for
+	// another host is refused: a page of another site may have sent it (DNS rebinding).
+	Hosts []string
+}
+
+// A guard decides what a request may do at one door.
+type guard struct {
+	local bool // whoever comes through this door is the user
+	web   Web
+}
+
+const (
+	// plainCookie and secureCookie hold a secret made of the token, so that a person shows the token only once.
+	// Browsers take a cookie with the prefix of the second only from this host, over TLS.
+	plainCookie, secureCookie = "bowline-admin", "__Host-bowline-admin"
+	formField                 = "form" // proves that the page was read, and not only its cookie sent
+)
+
+// checked refuses what another site may have sent, whatever it asks for, and says what browsers may do with answers.
+func (g guard) checked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+			"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cache-Control", "no-store")
+		if !g.local && !g.isHost(r.Host) {
+			say(w, http.StatusForbidden, "this door is not reached as "+quoted(r.Host)+": add the host to its hosts")
+			return
+		}
+		if !g.local && !fromHere(r) {
+			say(w, http.StatusForbidden, "the request comes from another site")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g guard) isHost(host string) bool {
+	name := loopback.Name(host)
+	return loopback.IsName(name) || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
+}
+
+// fromHere reports whether a browser says that this door's own page has sent the request, or no browser has.
+func fromHere(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.Method != http.MethodGet {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	from, err := url.Parse(origin)
+	return err == nil && from.Host == r.Host
+}
+
+// reads guards what the door shows to everybody if it is open.
+func (g guard) reads(next http.HandlerFunc) http.Handler { return g.gate(next, g.web.Open) }
+
+// shows guards what servers have written.
+func (g guard) shows(next http.HandlerFunc) http.Handler { return g.gate(next, false) }
+
+func (g guard) gate(next http.HandlerFunc, open bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !open && !g.knows(r) {
+			unauthorized(w, r)
+			return
+		}
+		next(w, r)
+	})
+}
+
+// acts guards what changes something.
+func (g guard) acts(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case g.local, g.bearer(r):
+			next(w, r)
+		case !g.cookie(r):
+			unauthorized(w, r)
+		case !equal(r.PostFormValue(formField), g.secret("form")):
+			fail(w, r, http.StatusForbidden, errors.New("the form is not one of this page: load the page again"))
+		default:
+			next(w, r)
+		}
+	})
+}
+
+func unauthorized(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("WWW-Authenticate", `Bearer realm="bowline admin"`)
+	fail(w, r, http.StatusUnauthorized, errors.New("this needs the admin token: send it as Authorization: Bearer, or enter it on the page"))
+}
+
+// knows reports whether the request may see everything.
+func (g guard) knows(r *http.Request) bool { return g.local || g.bearer(r) || g.cookie(r) }
+
+// seen returns what of a report the request may see.
+func (g guard) seen(r *http.Request, report Report) Report {
+	if g.knows(r) {
+		return report
+	}
+	return report.public()
+}
+
+func (g guard) bearer(r *http.Request) bool {
+	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
+	return found && strings.EqualFold(scheme, "bearer") && g.isToken(token)
+}
+
+func (g guard) isToken(token string) bool { return g.web.Token != "" && equal(token, g.web.Token) }
+
+func (g guard) cookie(r *http.Request) bool {
+	held, err := r.Cookie(cookieName(r))
+	return err == nil && g.web.Token != "" && equal(held.Value, g.secret("cookie"))
+}
+
+// giveCookie lets the browser act until it is closed.
+func (g guard) giveCookie(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: g.secret("cookie"), Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
+}
+
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return secureCookie
+	}
+	return plainCookie
+}
+
+// secret derives a secret from the token, which it does not tell.
+func (g guard) secret(purpose string) string {
+	mac := hmac.New(sha256.New, []byte(g.web.Token))
+	mac.Write([]byte("bowline admin " + purpose))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// equal compares secrets in constant time, whatever their lengths.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+func isForm(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/x-www-form-urlencoded"
+}

@@ -1,0 +1,130 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// serve serves a gateway at a socket, and returns its path and what ends it.
+func serve(t *testing.T, f *fake) (path string, end func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "run", "b.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(f)
+	s := &http.Server{Handler: d.Local()}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	end = func() {
+		d.Close()
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-served
+	}
+	return path, end
+}
+
+// A program on this machine sees and does everything through the socket.
+//
+// Guarantees: G-0091.3, G-0091.6, G-0091.7
+func TestAClientAtTheSocket(t *testing.T) {
+	f := newFake(files(), ServerReport{Name: "a/b c", State: Backoff})
+	path, end := serve(t, f)
+	c, ctx := Dial(path), t.Context()
+	if report, err := c.Report(ctx); err != nil || len(report.Servers) != 2 || report.Servers[0].Stderr == "" || !report.Applied.Equal(noon) {
+		t.Errorf("report: %+v, %v", report, err)
+	}
+	if err := errors.Join(c.Do(ctx, "a/b c", Wake), c.Reload(ctx)); err != nil || !slices.Equal(f.did(), []string{"wake a/b c", "reload"}) {
+		t.Errorf("did %v, %v", f.did(), err)
+	}
+	var refused *AnswerError
+	if err := c.Do(ctx, "x", Stop); !errors.As(err, &refused) || refused.Status != 404 || err.Error() != "no such server: x" {
+		t.Errorf("nobody: %v", err)
+	}
+	io.WriteString(&f.tail, "one\ntwo\n")
+	var got []string
+	if err := c.Stderr(ctx, "files", false, func(lines []string) error { got = append(got, lines...); return nil }); err != nil || !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("stderr: %q, %v", got, err)
+	}
+	if err := c.Stderr(ctx, "nobody", true, nil); !errors.As(err, &refused) {
+		t.Errorf("stderr of nobody: %v", err)
+	}
+	seen := 0
+	err := c.Watch(ctx, func(Report) error {
+		if seen++; seen == 1 {
+			f.set()
+			return nil
+		}
+		return errBroken
+	})
+	if !errors.Is(err, errBroken) || seen != 2 {
+		t.Errorf("watched %d, %v", seen, err)
+	}
+	ended := make(chan struct{})
+	err = c.Watch(ctx, func(Report) error { go func() { defer close(ended); end() }(); return nil })
+	if !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "has ended the stream") {
+		t.Errorf("the gateway ended: %v", err)
+	}
+	<-ended
+	if _, err := c.Report(ctx); !errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), path) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+// Only the user can open the socket, one gateway has it, and what a killed one has left is replaced.
+//
+// Guarantees: G-0091.7
+func TestTheSocket(t *testing.T) {
+	path, end := serve(t, newFake())
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || info.Mode()&os.ModeSocket == 0 {
+		t.Errorf("the socket: %v, %v", info.Mode(), err)
+	}
+	var taken *SocketError
+	if _, err := Listen(path); !errors.As(err, &taken) || !taken.Running || !strings.Contains(err.Error(), "another gateway runs") {
+		t.Errorf("a second one: %v", err)
+	}
+	if _, err := Dial(path).Report(t.Context()); err != nil {
+		t.Errorf("after the second one: %v", err)
+	}
+	end()
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.sock")); left != nil {
+		t.Errorf("left: %v", left)
+	}
+	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.SetUnlinkOnClose(false)
+	killed.Close()
+	if _, err := Dial(path).Report(context.Background()); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("a killed one: %v", err)
+	}
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Close()); err != nil || l.Close() == nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path); !errors.As(err, &taken) || taken.Running {
+		t.Errorf("in a folder of others: %v", err)
+	}
+	if _, err := Listen(filepath.Join(t.TempDir(), strings.Repeat("a", 120))); err == nil || !strings.Contains(err.Error(), "at most 90") {
+		t.Errorf("a long path: %v", err)
+	}
+}
