@@ -23,7 +23,7 @@ func (l *loop) endOrResume(held actor.Held, mayEnd bool) {
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
 	return l.finished && l.tasks.n == 0 && l.atEnd().panicked == nil && l.interruption() == nil && l.hooks.Load() == nil &&
-		l.notifications.Load().areIdle() && len(l.background.Load().ending()) == 0
+		l.notifications.Load().Idle() && len(l.background.Load().ending()) == 0
 }
 
 // A loopEnd contains what a loop remembers for its end. Most loops have none until then.
@@ -128,7 +128,7 @@ func (l *loop) stuck() error {
 			l.reportStuck(running.serves)
 		}
 	}
-	shed, stuck := l.notifications.Load().settle(grace)
+	shed, stuck := l.notifications.Load().Settle(grace)
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // incarnate begins an incarnation. The one before has ended: its context is cancelled, and its
-// link closed.
+// link closed or given up.
 func (l *loop) incarnate(epoch uint64) *Incarnation {
 	i := &Incarnation{caller: &l.caller, epoch: epoch}
 	l.incarnation = i

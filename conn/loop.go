@@ -288,11 +288,11 @@ func (l *loop) step(ev *event) {
 			ev.id = l.nextID()
 		}
 	case eased:
-		if l.notifications.Load().many() {
+		if l.notifications.Load().Many() {
 			return // they have become many again, and the core knows
 		}
 	case quiet:
-		if !l.notifications.Load().awaitQuiet() {
+		if !l.notifications.Load().AwaitQuiet() {
 			return // another one has come, and quiet comes again
 		}
 	}

@@ -51,7 +51,7 @@ func (l *loop) performOne(fx *effect) {
 	case notify:
 		l.notify(fx.incoming)
 	case awaitQuiet:
-		if l.notifications.Load().awaitQuiet() {
+		if l.notifications.Load().AwaitQuiet() {
 			l.buffers.follow(event{kind: quiet})
 		}
 	case askPlace:

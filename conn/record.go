@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn/internal/inbox"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -24,7 +25,7 @@ type record struct {
 	link      transport.Link      // nil for an initiator
 
 	lastID        atomic.Int64
-	notifications atomic.Pointer[notifications] // nil before the first that waits
+	notifications atomic.Pointer[inbox.Inbox[notification]] // nil before the first that waits
 	status        statusCell
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
@@ -61,16 +62,6 @@ func (r *record) reportPanic(where string, err error) {
 		by := r.reporter()
 		by.reportPanic(where, panicked, by.tell)
 	}
-}
-
-// queue returns the queue of notifications. Only the loop calls it.
-func (r *record) queue() *notifications {
-	n := r.notifications.Load()
-	if n == nil {
-		n = &notifications{of: r, bound: r.options.MaxNotifications, boundSize: r.options.MaxHeld}
-		r.notifications.Store(n)
-	}
-	return n
 }
 
 // inBackground returns the background of a Conn, and creates it if necessary. A

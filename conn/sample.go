@@ -48,7 +48,7 @@ func (c *Conn) depths() Depths {
 	return Depths{
 		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
 		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
-		Notifications: c.notifications.Load().len(), Mailbox: c.mailboxLen(),
+		Notifications: c.notifications.Load().Len(), Mailbox: c.mailboxLen(),
 	}
 }
 

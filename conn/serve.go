@@ -141,11 +141,11 @@ func (l *loop) refusal(s *served, err error) []byte {
 // notify hands a notification to the handler, or queues it.
 func (l *loop) notify(in *Incoming) {
 	l.received(in)
-	if in.immediate && l.notifications.Load().areIdle() {
+	if in.immediate && l.notifications.Load().Idle() {
 		l.handle(notification{in, withValues(l.served, in.Origin)}) // nothing can cancel it before it returns
 		return
 	}
-	shed, many := l.record.queue().add(notification{in, withValues(l.contextOf(l.incarnation), in.Origin)})
+	shed, many := l.record.queue().Add(notification{in, withValues(l.contextOf(l.incarnation), in.Origin)})
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}

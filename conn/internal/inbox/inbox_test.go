@@ -1,4 +1,4 @@
-package conn
+package inbox
 
 import (
 	"fmt"
@@ -6,30 +6,45 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
-// newQueue returns an empty queue of notifications whose goroutine handles none until the test ends.
-// The test takes them instead.
-func newQueue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
-	n, done := &notifications{bound: bound, boundSize: bytes}, make(chan struct{})
-	n.Start(func() (more bool) { <-done; return false })
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A notification is an item whose name is that of a test.
+type notification struct {
+	name, key string
+	droppable bool
+	size      int
+}
+
+func (n notification) Name() string    { return n.name }
+func (n notification) Key() string     { return n.key }
+func (n notification) Droppable() bool { return n.droppable }
+func (n notification) Size() int       { return n.size }
+
+// newQueue returns an empty inbox whose goroutine handles none until the test ends. The test takes
+// them instead.
+func newQueue(t interface{ Cleanup(func()) }, bound, bytes int) *Inbox[notification] {
+	n, done := New[notification](bound, bytes, nil), make(chan struct{})
+	n.worker.Start(func() (more bool) { <-done; return false })
 	t.Cleanup(func() { close(done) })
 	return n
 }
 
-// newNotification returns a notification whose method is the given name.
+// newNotification returns a notification with the given name.
 func newNotification(name, key string, droppable bool, size int) notification {
-	return notification{Incoming: &Incoming{Method: name, label: key, droppable: droppable, size: uint32(size)}}
+	return notification{name, key, droppable, size}
 }
 
 // names returns the names of the notifications that wait, oldest first.
-func (n *notifications) names() string { return namesOf(n.waiting()) }
+func (n *Inbox[T]) names() string { return namesOf(n.waiting()) }
 
-func namesOf(of []notification) string {
+func namesOf[T Item](of []T) string {
 	var names []string
 	for _, in := range of {
-		names = append(names, in.Method)
+		names = append(names, in.Name())
 	}
 	return strings.Join(names, " ")
 }
@@ -60,7 +75,7 @@ func TestSheddingOrder(t *testing.T) {
 			n := newQueue(t, 3, 100)
 			var shed []notification
 			for _, in := range c.given {
-				gone, _ := n.add(in)
+				gone, _ := n.Add(in)
 				shed = append(shed, gone...)
 			}
 			if got := namesOf(shed); got != c.shed || n.names() != c.left {
@@ -75,14 +90,14 @@ func TestSheddingOrder(t *testing.T) {
 // Guarantees: G-0004.6
 func TestBytesOfNotificationsAreBounded(t *testing.T) {
 	n := newQueue(t, 10, 10)
-	n.add(newNotification("a", "", false, 100)) // a single one may have any size
-	if shed, _ := n.add(newNotification("b", "", false, 1)); namesOf(shed) != "b" {
+	n.Add(newNotification("a", "", false, 100)) // a single one may have any size
+	if shed, _ := n.Add(newNotification("b", "", false, 1)); namesOf(shed) != "b" {
 		t.Fatalf("shed %q, want \"b\"", namesOf(shed))
 	}
 	n.next()
-	n.add(newNotification("c", "", true, 6))
-	n.add(newNotification("d", "", true, 4))
-	if shed, _ := n.add(newNotification("e", "", false, 9)); namesOf(shed) != "c d" || n.names() != "e" {
+	n.Add(newNotification("c", "", true, 6))
+	n.Add(newNotification("d", "", true, 4))
+	if shed, _ := n.Add(newNotification("e", "", false, 9)); namesOf(shed) != "c d" || n.names() != "e" {
 		t.Fatalf("shed %q, left %q; want \"c d\", \"e\"", namesOf(shed), n.names())
 	}
 }
@@ -94,11 +109,11 @@ func TestBytesOfNotificationsAreBounded(t *testing.T) {
 func TestCrowdedQueueReportsOnce(t *testing.T) {
 	n := newQueue(t, 8, 100)
 	for i := range 4 {
-		if _, crowded := n.add(newNotification("a", "", false, 1)); crowded != (i == 3) {
+		if _, crowded := n.Add(newNotification("a", "", false, 1)); crowded != (i == 3) {
 			t.Fatalf("with %d: crowded %v, want %v", i+1, crowded, i == 3)
 		}
 	}
-	if _, crowded := n.add(newNotification("a", "", false, 1)); crowded {
+	if _, crowded := n.Add(newNotification("a", "", false, 1)); crowded {
 		t.Fatal("crowded was reported twice")
 	}
 	for left := 4; left > 2; left-- {
@@ -110,7 +125,7 @@ func TestCrowdedQueueReportsOnce(t *testing.T) {
 	if _, _, eased := n.next(); !eased {
 		t.Fatal("not eased with 2 left")
 	}
-	if _, crowded := n.add(newNotification("b", "", false, 60)); !crowded {
+	if _, crowded := n.Add(newNotification("b", "", false, 60)); !crowded {
 		t.Fatal("not crowded with 60 bytes of 100")
 	}
 	n.next()
@@ -128,17 +143,17 @@ func TestCrowdedQueueReportsOnce(t *testing.T) {
 func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
 	n := newQueue(t, 4, 100)
 	for range 3 {
-		n.add(newNotification("a", "k", false, 1))
+		n.Add(newNotification("a", "k", false, 1))
 	}
-	if shed, _ := n.settle(0); len(shed) != 3 {
+	if shed, _ := n.Settle(0); len(shed) != 3 {
 		t.Fatalf("%d were shed, want 3", len(shed))
 	}
 	for range 6 {
-		n.add(newNotification("b", "k", false, 1))
+		n.Add(newNotification("b", "k", false, 1))
 	}
-	if n.names() != "b b b b" || n.size != 4 || n.superfluous != 3 || !n.many() {
+	if n.names() != "b b b b" || n.size != 4 || n.superfluous != 3 || !n.Many() {
 		t.Fatalf("got %q of %d bytes, %d superfluous, crowded %v; want four of 4 bytes, 3, true",
-			n.names(), n.size, n.superfluous, n.many())
+			n.names(), n.size, n.superfluous, n.Many())
 	}
 }
 
@@ -147,8 +162,8 @@ func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
 // Guarantees: G-0004.6
 func TestTooLargeNotificationIsShedItself(t *testing.T) {
 	n := newQueue(t, 10, 10)
-	n.add(newNotification("log", "", true, 1))
-	if shed, _ := n.add(newNotification("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
+	n.Add(newNotification("log", "", true, 1))
+	if shed, _ := n.Add(newNotification("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
 		t.Fatalf("shed %q, left %q; want \"huge\", \"log\"", namesOf(shed), n.names())
 	}
 }
@@ -173,22 +188,22 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				newest[key] = name
 				full := len(n.waiting()) >= n.bound || n.size+in.Size() > n.boundSize && len(n.waiting()) > 0
 				others := slices.Clone(n.waiting())
-				gone, _ := n.add(in)
+				gone, _ := n.Add(in)
 				if len(gone) > 0 != full {
 					rt.Fatalf("shed %q, queue full: %v; want some exactly if it is full", namesOf(gone), full)
 				}
 				for _, g := range gone {
-					shed = append(shed, g.Method)
-					if g.Size() <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
+					shed = append(shed, g.name)
+					if g.Size() <= n.boundSize && newest[g.key] == g.name && g.key != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
 						rt.Fatalf("the newest of %q was shed before a log; %q waited when %q came",
-							g.label, namesOf(others), name)
+							g.key, namesOf(others), name)
 					}
 				}
 			},
 			"next": func(rt *rapid.T) {
 				if len(n.waiting()) > 0 {
 					in, _, _ := n.next()
-					handled = append(handled, in.Method)
+					handled = append(handled, in.name)
 				}
 			},
 			"": func(rt *rapid.T) {
@@ -207,7 +222,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 		})
 		for len(n.waiting()) > 0 {
 			in, _, _ := n.next()
-			handled = append(handled, in.Method)
+			handled = append(handled, in.name)
 		}
 		if len(handled)+len(shed) != arrivals {
 			rt.Fatalf("%d came, %d were handled and %d shed; want each once", arrivals, len(handled), len(shed))
