@@ -74,7 +74,7 @@ func (c Control) Cancel(cause error) {
 // Go returns false, without running f, if the Conn is closing or closed. If the Conn
 // never runs, the context of f never ends.
 func (c Control) Go(name string, f func(context.Context)) bool {
-	return c.conn.inBackground().add(name, func(ctx context.Context) {
+	return c.conn.inBackground().Add(name, func(ctx context.Context) {
 		c.conn.reportPanic(name, guard(func() error { f(ctx); return nil }))
 	})
 }

@@ -23,7 +23,7 @@ func (l *loop) endOrResume(held actor.Held, mayEnd bool) {
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
 	return l.finished && l.tasks.n == 0 && l.atEnd().panicked == nil && l.interruption() == nil && l.hooks.Load() == nil &&
-		l.notifications.Load().Idle() && len(l.background.Load().ending()) == 0
+		l.notifications.Load().Idle() && !l.background.Load().Ending()
 }
 
 // A loopEnd contains what a loop remembers for its end. Most loops have none until then.
@@ -135,7 +135,7 @@ func (l *loop) stuck() error {
 	if stuck != "" {
 		names = append(names, "notification "+stuck)
 	}
-	names = append(names, l.background.Load().await(grace)...)
+	names = append(names, l.background.Load().Await(grace)...)
 	if hooks := l.hooks.Load(); hooks != nil && !hooks.settle(grace) {
 		names = append(names, "a telemetry hook")
 	}

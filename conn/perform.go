@@ -220,7 +220,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		l.logFailure(before.State, why, next)
 	}
 	if to == Closing {
-		l.background.Load().end(why)
+		l.background.Load().End(why)
 	}
 	switch {
 	case before.State == Ready && goesOn:

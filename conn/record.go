@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn/internal/background"
 	"github.com/bowline-mcp/bowline/conn/internal/inbox"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
@@ -28,8 +29,8 @@ type record struct {
 	notifications atomic.Pointer[inbox.Inbox[notification]] // nil before the first that waits
 	status        statusCell
 	counters      counters
-	background    atomic.Pointer[background] // nil before the first
-	done          wait.Signal                // fires when the Conn has closed for good
+	background    atomic.Pointer[background.Group] // nil before the first
+	done          wait.Signal                      // fires when the Conn has closed for good
 
 	// Only the goroutine that has the loop uses these.
 	epoch uint64 // with which the next loop continues
@@ -66,13 +67,11 @@ func (r *record) reportPanic(where string, err error) {
 
 // inBackground returns the background of a Conn, and creates it if necessary. A
 // Conn that closes at the same time either ends it, or is seen to be closing.
-func (r *record) inBackground() *background {
+func (r *record) inBackground() *background.Group {
 	if r.background.Load() == nil {
-		none := new(background)
-		none.ctx, none.cancel = context.WithCancelCause(context.Background())
-		r.background.CompareAndSwap(nil, none)
+		r.background.CompareAndSwap(nil, background.New())
 		if now := r.status.read(); now.State == Closing {
-			r.background.Load().end(now.Reason)
+			r.background.Load().End(now.Reason)
 		}
 	}
 	return r.background.Load()
