@@ -34,12 +34,11 @@ func Check(t testing.TB, page string, values ...any) {
 	rows, checked := read(text), make(map[string]bool)
 	for _, value := range values {
 		of := reflect.TypeOf(value).Elem()
-		name, _, _ := strings.Cut(of.String(), "[") // without its type parameters
-		checked[name] = true
-		if len(rows[name]) == 0 {
+		checked[nameOf(of)] = true
+		if len(rows[nameOf(of)]) == 0 {
 			t.Errorf("%s has no row for %v", page, of)
 		}
-		for _, r := range rows[name] {
+		for _, r := range rows[nameOf(of)] {
 			if r.bytes != strconv.Itoa(int(of.Size())) {
 				t.Errorf("%s: %v has %s bytes, want %d", page, of, r.bytes, of.Size())
 			}
@@ -54,6 +53,13 @@ func Check(t testing.TB, page string, values ...any) {
 			t.Errorf("%s has a row for %s, which was not checked", page, name)
 		}
 	}
+}
+
+// nameOf returns the name of a type as a row has it: without its type parameters, which would
+// make the row of a generic type unreadable.
+func nameOf(of reflect.Type) string {
+	name, _, _ := strings.Cut(of.String(), "[")
+	return name
 }
 
 // read returns the rows of a page by the name of their type. A type can be in several
