@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -42,6 +43,19 @@ func (s *Server) Cacheable(ctx context.Context) protocol.CacheableResult {
 // Visible reports whether the client of the request in ctx may see a feature, by Options.Visible.
 func (s *Server) Visible(ctx context.Context, f Feature) bool {
 	return s.sees(ctx, f)
+}
+
+// ListChanged tells clients that the list of a kind of features has changed, if the program serves it itself; see Options.Route. It
+// never blocks. Changes within 10 ms are sent as one. It panics for an unknown kind.
+func (s *Server) ListChanged(kind string) {
+	of := map[string]changes.Change{
+		KindTool: changes.Tools(), KindPrompt: changes.Prompts(), KindResource: changes.Resources(), KindTemplate: changes.Resources(),
+	}
+	change, known := of[kind]
+	if !known {
+		panic(fmt.Sprintf("server: ListChanged: %q is no kind of feature", kind))
+	}
+	s.subscriptions.Tell(change)
 }
 
 // AddMethod adds a method that the server does not have itself. A method that is not part of MCP is in

@@ -130,8 +130,8 @@ func commands(with Extras) []*cobra.Command {
 		newLogs(), newRecord(),
 		// logins
 		newLogin(), newLogout(), newAuth(),
-		// this program as a server, and as a node
-		newServe(with), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster),
+		// this program as a server, as a gateway, and as a node
+		newServe(with), newUp(), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster),
 		// the command itself
 		newDemo(), newVersion(),
 	}

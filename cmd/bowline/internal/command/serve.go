@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -67,9 +66,6 @@ const serveExample = `  # List the tools of this server with this command
 
   # Send it a message by hand
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
-
-// endpointPath is where the server is found.
-const endpointPath = "/mcp"
 
 // A serving is what serve was told: how to serve, whom, and who may look on.
 type serving struct {
@@ -240,5 +236,3 @@ func parseProxies(texts []string) (trusted []netip.Prefix, err error) {
 	}
 	return trusted, nil
 }
-
-func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }

@@ -1,0 +1,217 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authfile"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/mcpjson/sessions"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/spf13/cobra"
+)
+
+const upLong = `Serve all servers of an mcp.json file at one URL, to clients of every revision.
+
+Each server is started once, and supervised: if it dies, it is started again, and
+its tools stay in the list. A tool is called SERVER__TOOL, a prompt likewise;
+resources keep their URIs. A call of a tool whose server is away starts it, and
+waits for at most ten seconds; then the answer says what is wrong, when the next
+attempt is, and whether the tool may have been executed.
+
+ADDRESS is 127.0.0.1:8080 if it is not given; one without a host accepts
+connections from this machine only, and port 0 means any free port. There are no
+logins, so whoever reaches the address may call every tool: another address than
+one of this machine needs --insecure.
+
+At SIGHUP the file is read again. Only servers that have changed are started,
+stopped or restarted. A file with mistakes changes nothing, and they are printed.
+
+At SIGINT or SIGTERM it finishes running calls, for at most five seconds, then
+stops the servers, and ends with status 0.`
+
+const upExample = `  # Serve what a desktop program has configured
+  bowline up ~/.cursor/mcp.json
+
+  # Which tools are there?
+  bowline tools --url http://127.0.0.1:8080/mcp
+
+  # Look for mistakes, and start nothing
+  bowline up mcp.json --check`
+
+// endpointPath is where a server is found.
+const endpointPath = "/mcp"
+
+func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
+
+// An upping is what up was told.
+type upping struct {
+	path      string
+	address   string // of the endpoint
+	catalogue string // "": what servers offer is not kept
+	insecure  bool   // the address may be reached by other machines
+	check     bool   // nothing is started
+}
+
+// newUp only names the flags; upping.run says what they mean.
+func newUp() *cobra.Command {
+	u := new(upping)
+	command := &cobra.Command{
+		Use:        "up FILE",
+		SuggestFor: []string{"gateway", "proxy"},
+		Short:      "Serve all servers of an mcp.json at one URL",
+		Long:       upLong,
+		Example:    upExample,
+		Args:       cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			u.path = args[0]
+			return u.run(cmd)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&u.address, "http", ":8080", "serve Streamable HTTP on this `ADDRESS`")
+	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
+	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
+	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
+	return command
+}
+
+// run checks the whole file, and the address, before anything is started.
+func (u *upping) run(cmd *cobra.Command) error {
+	file, err := u.load(cmd)
+	if err != nil {
+		return process.Refuse("%w", err)
+	}
+	g := gateway.New(u.options(cmd))
+	defer g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
+	if err := g.Check(file); err != nil {
+		return process.Refuse("%w", err)
+	}
+	if u.check {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %d servers\n", render.Flat(u.path), len(file.Names()))
+		return err
+	}
+	listener, err := u.listen()
+	if err != nil {
+		return err
+	}
+	u.apply(cmd, g, file)
+	return u.serve(cmd, g, listener)
+}
+
+// serve serves clients until the context of the command ends. It ends with those that are served: first the clients, since their calls need
+// the servers, then the servers.
+func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
+	endpoint := streamable.NewHandler(g.Server(), streamable.HandlerOptions{ShutdownGrace: process.FinishGrace / 4 * 5})
+	mux := http.NewServeMux()
+	mux.Handle(endpointPath, endpoint)
+	stopReloading := u.reloadAtHangup(cmd, g)
+	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
+	err := endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
+	stopReloading()
+	if cmd.Context().Err() == nil {
+		return fmt.Errorf("serve %s: %w", u.address, err)
+	}
+	finishing, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), process.FinishGrace)
+	defer cancel()
+	_ = g.Close(finishing) // what had to be given up is no failure of the gateway
+	return nil
+}
+
+// load reads the file. It asks for the inputs that its servers need. Who names a file on the command line trusts it, so nobody is
+// asked whether its commands may run. A reload reads it again, and may then have other inputs to ask for.
+func (u *upping) load(cmd *cobra.Command) (*mcpjson.File, error) {
+	file, err := process.Await(cmd.Context(), func() (*mcpjson.File, error) { return mcpjson.Load(u.path) })
+	if err != nil {
+		return nil, err
+	}
+	user := ask.New(cmd.InOrStdin(), cmd.ErrOrStderr())
+	file.Ask = func(in mcpjson.Input) (string, error) { return user.Input(cmd.Context(), in) }
+	return file, nil
+}
+
+// options are those of a gateway that has this program's logins, and logs to standard error. Nobody can log in while it runs: a
+// server that needs a login says so in its state, until "bowline login" has got one.
+func (u *upping) options(cmd *cobra.Command) gateway.Options {
+	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	o.Client.Conn.Log, o.Server.Conn.Log = log, log
+	o.Server.Conn.DrainGrace = process.FinishGrace / 5 * 4
+	logins := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log}}
+	if store, err := connect.OpenLogins(cmd.ErrOrStderr()); err == nil {
+		logins.Defaults.Store = store
+	}
+	o.Login = func(s *mcpjson.Server) (sessions.Login, error) { return authfile.Logins(logins)(s) }
+	return o
+}
+
+// listen refuses to serve other machines by accident. It asks what it listens at, and not how the address is written: a name may
+// mean anything.
+func (u *upping) listen() (net.Listener, error) {
+	listener, err := process.Listen("--http", u.address)
+	if err != nil {
+		return nil, err
+	}
+	if at, ok := listener.Addr().(*net.TCPAddr); !u.insecure && (!ok || !at.IP.IsLoopback()) {
+		err := process.Refuse("--http %s is reached by other machines, and there are no logins: whoever reaches it may call every tool; use --insecure if that is meant", u.address)
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// apply starts, stops and restarts servers, and says which. A server that cannot be started is no failure of the command: the
+// others are served, and it may come with the next file.
+func (u *upping) apply(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.File) {
+	changes, err := g.Apply(cmd.Context(), file)
+	for _, of := range []struct {
+		what  string
+		names []string
+	}{{"starting", changes.Started}, {"restarting", changes.Restarted}, {"stopped", changes.Stopped}} {
+		if len(of.names) > 0 {
+			cmd.PrintErrln(render.Message(of.what + " " + render.Flat(strings.Join(of.names, ", "))))
+		}
+	}
+	if err != nil {
+		cmd.PrintErrln(render.Message(err.Error()))
+	}
+}
+
+// reloadAtHangup applies the file again at each SIGHUP, on a goroutine of its own, until the function that it returns is called,
+// which waits for that.
+func (u *upping) reloadAtHangup(cmd *cobra.Command, g *gateway.Gateway) (stop func()) {
+	hangup := make(chan os.Signal, 1) // one that waits stands for all that come meanwhile
+	signal.Notify(hangup, syscall.SIGHUP)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for range hangup {
+			file, err := u.load(cmd)
+			if err != nil {
+				cmd.PrintErrln(render.Message("nothing is changed: " + err.Error()))
+				continue
+			}
+			u.apply(cmd, g, file)
+			cmd.PrintErrln(render.Message("the file was read again"))
+		}
+	}()
+	return func() {
+		signal.Stop(hangup)
+		close(hangup)
+		<-over
+	}
+}

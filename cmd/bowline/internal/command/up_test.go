@@ -1,0 +1,204 @@
+//go:build unix
+
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// An upRun is a running `bowline up`.
+type upRun struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	url   string
+	lines *bufio.Scanner // of its standard error
+}
+
+// startUp runs `bowline up` over a file, and waits until it serves.
+func startUp(t *testing.T, path string, args ...string) *upRun {
+	t.Helper()
+	r := &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", ":0"}, args...)...)}
+	stderr, err := r.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.lines = bufio.NewScanner(stderr)
+	_, r.url, _ = strings.Cut(r.await("bowline: serving "), "serving ")
+	return r
+}
+
+// await reads the standard error up to a line that contains this fragment.
+func (r *upRun) await(fragment string) string {
+	r.t.Helper()
+	for r.lines.Scan() {
+		if strings.Contains(r.lines.Text(), fragment) {
+			return r.lines.Text()
+		}
+	}
+	r.t.Fatalf("it never printed %q", fragment)
+	return ""
+}
+
+// end sends a signal, and checks that the gateway ends properly.
+func (r *upRun) end() {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		r.t.Fatal(err)
+	}
+	for r.lines.Scan() {
+	}
+	if status := exitStatus(r.t, r.cmd.Wait()); status != 0 {
+		r.t.Errorf("it ended with status %d", status)
+	}
+}
+
+func (r *upRun) client(version string) *client.Session {
+	r.t.Helper()
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{ProtocolVersion: version}).Connect(r.t.Context(), &streamable.Client{URL: r.url})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { session.Close(context.Background()) })
+	return session
+}
+
+// mcpFile writes a file whose servers are this program, and which write their process ids to files.
+func mcpFile(t *testing.T, path string, names ...string) {
+	t.Helper()
+	var entries []string
+	for _, name := range names {
+		entries = append(entries, fmt.Sprintf(`%q: {"command": "/bin/sh", "args": ["-c", %q], "env": {%q: "command", "BOWLINE_KEYRING": "off"}}`,
+			name, fmt.Sprintf("echo $$ > %s.pid; exec '%s' serve --stdio", filepath.Join(filepath.Dir(path), name), executable(t)), role))
+	}
+	text := `{"mcpServers": {` + strings.Join(entries, ",\n") + `}}`
+	if !json.Valid([]byte(text)) {
+		t.Fatal(text)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pidOf(t *testing.T, path, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(path), name+".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// TestUpServesTheServersOfAFile calls a tool of each of two real child processes, and kills one.
+//
+// Guarantees: G-0088.1, G-0088.2
+func TestUpServesTheServersOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one", "two")
+	up := startUp(t, path)
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		session := up.client(version)
+		echo := func(server string) (string, error) {
+			return client.Call[string](t.Context(), session, server+"__echo", map[string]string{"message": "hello " + server})
+		}
+		for _, server := range []string{"one", "two"} {
+			if text, err := echo(server); err != nil || !strings.Contains(text, "hello "+server) {
+				t.Fatalf("%s: %q, %v", server, text, err)
+			}
+		}
+		killed := pidOf(t, path, "one")
+		if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for {
+			text, err := echo("one")
+			if err == nil && strings.Contains(text, "hello one") && pidOf(t, path, "one") != killed {
+				break
+			}
+			if time.Since(began) > 20*time.Second {
+				t.Fatalf("the server that was killed has not answered: %q, %v", text, err)
+			}
+		}
+		t.Logf("answered %v after the kill", time.Since(began))
+	}
+	up.end()
+	for _, server := range []string{"one", "two"} {
+		if pid := pidOf(t, path, server); syscall.Kill(pid, 0) == nil {
+			t.Errorf("%s, process %d, is left", server, pid)
+		}
+	}
+}
+
+// TestUpReadsTheFileAgain changes the file of a running gateway.
+//
+// Guarantees: G-0088.4
+func TestUpReadsTheFileAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one")
+	up := startUp(t, path)
+	session := up.client("")
+	if _, err := client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "a"}); err != nil {
+		t.Fatal(err)
+	}
+	before := pidOf(t, path, "one")
+	reload := func(want string) {
+		if err := up.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		up.await(want)
+	}
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {"a__b": {}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload("a__b")
+	mcpFile(t, path, "one", "two")
+	reload("starting two")
+	if _, err := client.Call[string](t.Context(), session, "two__echo", map[string]string{"message": "a"}); err != nil {
+		t.Errorf("the new server: %v", err)
+	}
+	if pidOf(t, path, "one") != before {
+		t.Error("the server that is the same was started again")
+	}
+	up.end()
+}
+
+// TestUpRefuses checks what is refused before anything is started.
+//
+// Guarantees: G-0088.4
+func TestUpRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one")
+	wrong := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, wrong, "a__b", "c__d")
+	bowline(t, "", "up", path, "--check").want(t, 0, "no mistakes, 1 servers", "")
+	bowline(t, "", "up", wrong, "--check").want(t, 2, "", "a__b")
+	bowline(t, "", "up", wrong).want(t, 2, "", "c__d")
+	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
+	bowline(t, "", "up", filepath.Join(t.TempDir(), "none.json")).want(t, 2, "", "none.json")
+	bowline(t, "", "up").want(t, 2, "", "up")
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "one.pid")); err == nil {
+		t.Error("a server was started")
+	}
+}

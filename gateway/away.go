@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+const (
+	mostPatience = 10 * time.Second // how long a call waits for a server that is away
+	wakeInterval = 5 * time.Second  // between two calls that wake the same server
+)
+
+// MetaOutcome is the member of _meta with the Outcome of a call that its server has not answered.
+const MetaOutcome = "io.github.bowline-mcp/outcome"
+
+// An Outcome says what became of a request that its server has not answered.
+type Outcome struct {
+	Server      string        `json:"server"` // as in the file
+	State       conn.State    `json:"state"`  // of the connection with it
+	Reason      string        `json:"reason,omitempty"`
+	NextAttempt time.Time     `json:"nextAttempt,omitzero"`
+	Delivery    conn.Delivery `json:"delivery"` // "not sent": the server has certainly not executed it
+}
+
+// awayError is the error of a request that its server has not answered.
+type awayError struct {
+	Outcome
+	why string // why this request failed, if that is not why the server is away
+}
+
+// Error says what is wrong with the server, when that may change, and whether a retry is safe.
+func (e *awayError) Error() string {
+	var text strings.Builder
+	switch {
+	case e.State == conn.Ready:
+		fmt.Fprintf(&text, "the server %q has not answered: %s", e.Server, e.why)
+	default:
+		fmt.Fprintf(&text, "the server %q is away (%s)", e.Server, e.State)
+		if e.Reason != "" {
+			text.WriteString(": " + e.Reason)
+		}
+	}
+	if !e.NextAttempt.IsZero() {
+		fmt.Fprintf(&text, "; the next attempt is in %s", max(time.Until(e.NextAttempt), 0).Round(time.Second))
+	}
+	if e.Delivery == conn.NotSent {
+		text.WriteString(". It was not executed")
+	} else {
+		text.WriteString(". It may have been executed")
+	}
+	return text.String()
+}
+
+// toolResult is the answer to a call of a tool.
+func (e *awayError) toolResult() (json.RawMessage, error) {
+	raw, err := protocol.Marshal(e.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.CallToolResult{Content: protocol.Contents{protocol.Text(e.Error())}, IsError: true}
+	result.Meta = protocol.Meta{MetaOutcome: raw}
+	return protocol.Marshal(result)
+}
+
+// fault is the answer to any other request.
+func (e *awayError) fault() error {
+	data, err := protocol.Marshal(map[string]Outcome{MetaOutcome: e.Outcome})
+	if err != nil {
+		return err
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: e.Error(), Data: data}
+}
+
+// reach returns the session with a server that is ready. It wakes a server that waits before its next attempt, and waits for it.
+func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awayError) {
+	session, running := g.set.Session(name)
+	if !running {
+		return nil, &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Reason: "its session has ended", Delivery: conn.NotSent}}
+	}
+	status := session.Status()
+	if status.State == conn.Ready {
+		return session, nil
+	}
+	deadline := time.Now().Add(mostPatience)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	for woken := g.wake(name, session, status); status.State != conn.Ready; status = session.Status() {
+		if !woken && isHopeless(status, deadline) {
+			break
+		}
+		woken = false
+		select {
+		case <-status.Changed():
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	if status.State == conn.Ready {
+		return session, nil
+	}
+	return nil, &awayError{Outcome: outcomeOf(name, status, conn.NotSent)}
+}
+
+// isHopeless reports whether waiting until the deadline is of no use.
+func isHopeless(s conn.Status, deadline time.Time) bool {
+	return s.State == conn.Closing || needsPerson(s) || s.State == conn.Backoff && s.NextAttempt.After(deadline)
+}
+
+// needsPerson reports whether somebody has to do something before another attempt can succeed.
+func needsPerson(s conn.Status) bool {
+	kind := s.LastFailure.Kind
+	return s.State == conn.Backoff && (kind == conn.AuthRequired || kind == conn.ExecutableMissing)
+}
+
+// wake makes a server try again now, and reports whether it does. Calls must not make a broken server start in a loop.
+func (g *Gateway) wake(name string, session *client.Session, s conn.Status) bool {
+	u := g.upstream(name)
+	if u == nil || s.State != conn.Backoff || needsPerson(s) {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if now := time.Now(); now.Sub(u.woken) >= wakeInterval {
+		u.woken = now
+		session.Wake()
+		return true
+	}
+	return false
+}
+
+// failed says what became of a request that has failed with err.
+func (g *Gateway) failed(name string, err error) *awayError {
+	e := &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error()}
+	if session, running := g.set.Session(name); running {
+		e.Outcome = outcomeOf(name, session.Status(), conn.Unknown)
+	}
+	if call := (*conn.CallError)(nil); errors.As(err, &call) {
+		e.Delivery = call.Delivery
+	}
+	return e
+}
+
+func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {
+	o := Outcome{Server: name, State: s.State, NextAttempt: s.NextAttempt, Delivery: d}
+	if s.LastFailure.Kind != "" {
+		o.Reason = s.LastFailure.Error()
+	}
+	return o
+}
+
+// faultOf returns the error with which a server has answered, which goes to the client as it is; nil if it has not answered.
+func faultOf(err error) error {
+	var call *conn.CallError
+	var fault *jsonrpc.Error
+	if errors.As(err, &call) && call.Cause == conn.Answered && errors.As(call.Err, &fault) {
+		return &jsonrpc.Error{Code: fault.Code, Message: fault.Message, Data: fault.Data}
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// notFound is the answer for a resource that nobody has.
+func notFound(ctx context.Context, uri string) error {
+	code := int64(protocol.CodeResourceNotFound)
+	if protocol.IsModern(server.RequestFrom(ctx).Client.ProtocolVersion) {
+		code = jsonrpc.CodeInvalidParams
+	}
+	data, err := protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})
+	if err != nil {
+		return err
+	}
+	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf("resource not found: %q", shorten(uri)), Data: data}
+}
+
+// shorten cuts a text of a client for an error.
+func shorten(text string) string {
+	const longest = 128
+	if len(text) > longest {
+		return text[:longest] + "..."
+	}
+	return text
+}

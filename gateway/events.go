@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// heard handles what a session learns without asking. It runs on the goroutine for the events of that session, so a slow server delays
+// only itself.
+func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *client.Session, e client.Event) {
+	switch e := e.(type) {
+	case *client.Restored:
+		g.refresh(ctx, of, session, catalogue.Kinds()...)
+		for _, uri := range g.watchedOf(of.Name) { // it may have changed while the server was away
+			g.server.ResourceUpdated(uri)
+		}
+	case *client.ToolsChanged:
+		g.refresh(ctx, of, session, catalogue.Tools)
+	case *client.PromptsChanged:
+		g.refresh(ctx, of, session, catalogue.Prompts)
+	case *client.ResourcesChanged:
+		g.refresh(ctx, of, session, catalogue.Resources, catalogue.Templates)
+	case *client.ResourceUpdated:
+		g.server.ResourceUpdated(e.URI)
+	}
+}
+
+// subscribe lets a client subscribe to a resource. The first one makes the gateway subscribe at the server.
+func (g *Gateway) subscribe(ctx context.Context, uri string) error {
+	item, found := g.resource(ctx, uri)
+	if !found {
+		return server.ErrNotFound
+	}
+	session, err := g.reach(ctx, item.Server)
+	if err != nil {
+		return err.fault()
+	}
+	if err := session.Subscribe(ctx, &protocol.SubscribeParams{URI: uri}); err != nil {
+		return g.failed(item.Server, err).fault()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.watched[item.Server] == nil {
+		g.watched[item.Server] = make(map[string]int)
+	}
+	g.watched[item.Server][uri]++
+	return nil
+}
+
+// unsubscribe ends a subscription of a client. The last one ends that at the server.
+func (g *Gateway) unsubscribe(ctx context.Context, uri string) {
+	for _, name := range g.forget(uri) {
+		if session, running := g.set.Session(name); running {
+			_ = session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: uri}) // nobody is told of what still comes
+		}
+	}
+}
+
+// forget counts one subscription less, and returns the server if that was the last one. The catalogue may name another server by
+// now, so it is not asked.
+func (g *Gateway) forget(uri string) (last []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, uris := range g.watched {
+		switch uris[uri] {
+		case 0:
+			continue
+		case 1:
+			delete(uris, uri)
+			last = append(last, name)
+		default:
+			uris[uri]--
+		}
+		break
+	}
+	return last
+}
+
+func (g *Gateway) watchedOf(name string) (uris []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for uri := range g.watched[name] {
+		uris = append(uris, uri)
+	}
+	return uris
+}

@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/mcpjson/sessions"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Options configure a Gateway. The zero value of each field means its default.
+type Options struct {
+	// Info is how the gateway introduces itself, to clients and to servers. Default: bowline, without a version.
+	Info protocol.Implementation
+
+	// Client are the options of the session with each server. The gateway replaces Elicit, ElicitURL, Sample, SampleTools, Roots and
+	// OnEvent. Calls have no timeout of their own unless Client.Calls or the file sets one: the client decides how
+	// long it waits.
+	Client client.Options
+
+	// Server are the options of the side that clients see. The gateway replaces Route, OnSubscribe and OnUnsubscribe, and
+	// adds to Capabilities. A call has at most eight rounds of questions unless Asking.MaxRounds is set.
+	Server server.Options
+
+	// Login returns the login for a server over HTTP; see sessions.Options.
+	Login func(*mcpjson.Server) (sessions.Login, error)
+
+	// Each is called before a server is started; see sessions.Options.
+	Each func(*mcpjson.Server, *client.Options)
+
+	// Catalogue is the path of the file that keeps what the servers offer, so that lists are known before the servers have started. It
+	// is written with mode 0600, in a folder of the user's own. Empty: nothing is kept.
+	Catalogue string
+
+	// MaxName is the length of the longest name of a tool or prompt, in bytes: 32 to 128. Zero: 48, since some clients accept no
+	// more than 64 with a prefix of their own.
+	MaxName int
+
+	// Roots are what a server gets that asks for roots outside of the calls of a client.
+	Roots []protocol.Root
+}
+
+// A Gateway serves the servers of a file to any number of clients. It is safe for concurrent use. End it with Close.
+type Gateway struct {
+	options Options
+	server  *server.Server
+	set     *sessions.Set
+	known   *catalogue.Catalogue
+	news    news
+	refused atomic.Int64 // questions
+
+	applying  sync.Mutex // held by Apply
+	warmUntil atomic.Int64
+
+	mu      sync.Mutex
+	servers map[string]*upstream // of the file
+	order   []string
+	watched map[string]map[string]int // how many clients have subscribed to a URI, by server
+}
+
+// An upstream is a server of the file.
+type upstream struct {
+	catalogue.Server
+	calls atomic.Int64 // in flight
+
+	mu    sync.Mutex
+	woken time.Time // when a call woke it last
+}
+
+// New returns a Gateway without servers. If the file of the catalogue cannot be read, the Gateway begins without, and
+// the log says why.
+func New(o Options) *Gateway {
+	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
+	g := &Gateway{options: o, known: catalogue.New(), servers: make(map[string]*upstream), watched: make(map[string]map[string]int)}
+	if o.Catalogue != "" {
+		known, err := catalogue.Open(o.Catalogue)
+		if err != nil {
+			g.log().Warn("bowline: what servers offered is not known until they have started", "error", err)
+		}
+		g.known = known
+	}
+	g.news.announce = g.announce
+	g.server = server.New(o.Info, g.serverOptions())
+	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login})
+	return g
+}
+
+func (g *Gateway) log() *slog.Logger {
+	if log := g.options.Client.Conn.Log; log != nil {
+		return log
+	}
+	return slog.Default()
+}
+
+func (g *Gateway) serverOptions() server.Options {
+	o := g.options.Server
+	o.Route, o.OnSubscribe, o.OnUnsubscribe = g.routes(), g.subscribe, g.unsubscribe
+	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
+	list := &protocol.ListCapability{ListChanged: true}
+	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
+	o.Capabilities.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: true}
+	o.Capabilities.Completions = &protocol.Capability{}
+	return o
+}
+
+func (g *Gateway) clientOptions() client.Options {
+	o := g.options.Client
+	o.Calls.Timeout = cmp.Or(o.Calls.Timeout, -1)
+	o.Elicit, o.ElicitURL = g.elicit, g.elicit
+	o.Sample, o.SampleTools, o.Roots = g.sample, true, g.roots
+	o.CacheBytes = -1 // the catalogue has the lists
+	return o
+}
+
+// each gives a session its events. What they are about is the server that it was started for, whatever the file says later.
+func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
+	of := catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport)}
+	o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.heard(ctx, of, session, e) }
+	if g.options.Each != nil {
+		g.options.Each(s, o)
+	}
+}
+
+// Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
+func (g *Gateway) Server() *server.Server { return g.server }
+
+// A ConfigError has all mistakes of a file that keep a gateway from serving it.
+type ConfigError struct {
+	Path     string
+	Mistakes []error
+}
+
+// Error has one mistake in each line.
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("gateway: %s: %v", e.Path, errors.Join(e.Mistakes...))
+}
+
+// Unwrap returns the mistakes.
+func (e *ConfigError) Unwrap() []error { return e.Mistakes }
+
+// Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
+func (g *Gateway) Check(file *mcpjson.File) error {
+	_, _, err := g.plan(file)
+	return err
+}
+
+// Apply makes the gateway serve exactly the servers of the file that are not disabled. It does not wait until they have started. A file
+// with mistakes changes nothing: the error is a *ConfigError. Otherwise only what has changed is started, restarted or
+// stopped, as sessions.Set.Apply says; a server that cannot be started does not affect the others, and is in the error.
+func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Changes, error) {
+	g.applying.Lock()
+	defer g.applying.Unlock()
+	plan, servers, err := g.plan(file)
+	if err != nil {
+		return sessions.Changes{}, err
+	}
+	g.mu.Lock()
+	before := g.servers
+	g.servers, g.order = make(map[string]*upstream, len(servers)), nil
+	for _, s := range servers {
+		u := before[s.Name]
+		if u == nil || u.Identity != s.Identity {
+			u = &upstream{Server: s}
+		}
+		g.servers[s.Name], g.order = u, append(g.order, s.Name)
+	}
+	g.mu.Unlock()
+	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
+	g.news.tell(g.known.Apply(plan, servers)...)
+	return g.set.Apply(ctx, file)
+}
+
+// plan reads the file whole.
+func (g *Gateway) plan(file *mcpjson.File) (*names.Plan, []catalogue.Server, error) {
+	var mistakes []error
+	var servers []catalogue.Server
+	var called []names.Server
+	for _, name := range file.Names() {
+		s, err := file.Server(name)
+		if err != nil {
+			mistakes = append(mistakes, err)
+			continue
+		}
+		servers = append(servers, catalogue.Server{Name: name, Identity: catalogue.IdentityOf(s.Transport)})
+		called = append(called, names.Server{Name: name})
+	}
+	plan, problems := names.Make(g.options.MaxName, called)
+	for _, p := range problems {
+		mistakes = append(mistakes, fmt.Errorf("server %q: %s", p.Server, p.Message))
+	}
+	if len(mistakes) > 0 {
+		return nil, nil, &ConfigError{file.Path, mistakes}
+	}
+	return plan, servers, nil
+}
+
+// upstream returns a server of the file, or nil.
+func (g *Gateway) upstream(name string) *upstream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.servers[name]
+}
+
+// Close refuses new clients and calls, lets running calls finish, and then ends the sessions with the servers. The context limits
+// how long that may take, as in server.Server.Close.
+func (g *Gateway) Close(ctx context.Context) error {
+	err := g.server.Close(ctx)
+	err = errors.Join(err, g.set.Close(ctx))
+	g.news.close()
+	return errors.Join(err, g.save())
+}
+
+func (g *Gateway) save() error {
+	if g.options.Catalogue == "" {
+		return nil
+	}
+	return g.known.Save()
+}

@@ -1,0 +1,184 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+const (
+	warmUp   = 5 * time.Second // how long a list waits, after the file was applied, for servers that have never answered
+	pageSize = 100
+	maxPages = 100 // of a server's list
+
+	listTimeout = 30 * time.Second // for one page
+
+	announced   = 5 * time.Minute  // how long clients may cache a list of a legacy server that tells of changes
+	unannounced = 30 * time.Second // of one that does not
+)
+
+// A listing is how a kind is listed.
+type listing struct{ method, capability string }
+
+var listings = map[catalogue.Kind]listing{
+	catalogue.Tools:     {protocol.MethodListTools, "tools"},
+	catalogue.Prompts:   {protocol.MethodListPrompts, "prompts"},
+	catalogue.Resources: {protocol.MethodListResources, "resources"},
+	catalogue.Templates: {protocol.MethodListResourceTemplates, "resources"},
+}
+
+// A page is one page of any list, undecoded.
+type page struct {
+	Tools             []json.RawMessage `json:"tools"`
+	Prompts           []json.RawMessage `json:"prompts"`
+	Resources         []json.RawMessage `json:"resources"`
+	ResourceTemplates []json.RawMessage `json:"resourceTemplates"`
+	NextCursor        *string           `json:"nextCursor"`
+	TTLMs             *int64            `json:"ttlMs"`
+	CacheScope        string            `json:"cacheScope"`
+}
+
+func (p *page) entries(kind catalogue.Kind) []json.RawMessage {
+	switch kind {
+	case catalogue.Tools:
+		return p.Tools
+	case catalogue.Prompts:
+		return p.Prompts
+	case catalogue.Resources:
+		return p.Resources
+	default:
+		return p.ResourceTemplates
+	}
+}
+
+// refresh asks a server for its lists of some kinds. What cannot be read stays as it was.
+func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *client.Session, kinds ...catalogue.Kind) {
+	for _, kind := range kinds {
+		list, err := listOf(ctx, session, kind)
+		if err != nil {
+			g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
+			continue
+		}
+		if g.known.Learn(of, kind, list) {
+			g.news.tell(kind)
+		}
+	}
+}
+
+// listOf reads a list of a server, all pages of it.
+func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (catalogue.List, error) {
+	how, from := listings[kind], session.Server()
+	list := catalogue.List{At: time.Now(), TTL: unannounced}
+	if !from.Capabilities.Has(how.capability) {
+		return list, nil
+	}
+	if from.Capabilities.Has(how.capability + ".listChanged") {
+		list.TTL = announced
+	}
+	o := session.Calls()
+	o.Timeout = listTimeout
+	view := session.With(o)
+	params := json.RawMessage("{}")
+	for range maxPages {
+		raw, err := view.Relay(ctx, how.method, params)
+		if err != nil {
+			return list, err
+		}
+		var next page
+		if err := protocol.Unmarshal(raw, &next); err != nil {
+			return list, fmt.Errorf("%s: %w", how.method, err)
+		}
+		list.Entries = append(list.Entries, next.entries(kind)...)
+		if next.TTLMs != nil {
+			list.TTL = time.Duration(max(*next.TTLMs, 0)) * time.Millisecond
+			list.Private = list.Private || next.CacheScope != protocol.CachePublic
+		}
+		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries {
+			break
+		}
+		if params, err = protocol.Marshal(map[string]string{"cursor": *next.NextCursor}); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// list serves a list from the catalogue.
+func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
+	return func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+		var asked protocol.ListToolsParams
+		if err := protocol.Unmarshal(params, &asked); err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+		}
+		now := g.warm(ctx, kind)
+		items, next, err := now.Page(kind, asked.Cursor, pageSize, nil)
+		if err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+		}
+		return g.encode(ctx, now, kind, items, next)
+	}
+}
+
+// warm returns what is known, once every server has said what it has. An empty list of a server that is just starting would be taken for
+// the truth. Those that do not answer in time are left out.
+func (g *Gateway) warm(ctx context.Context, kind catalogue.Kind) *catalogue.Snapshot {
+	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, g.warmUntil.Load()))
+	defer cancel()
+	for {
+		changed := g.known.Changed()
+		now := g.known.Snapshot()
+		if len(now.Missing(kind)) == 0 {
+			return now
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return g.known.Snapshot()
+		}
+	}
+}
+
+// encode writes a page.
+func (g *Gateway) encode(ctx context.Context, now *catalogue.Snapshot, kind catalogue.Kind, items []catalogue.Item, next *string) (json.RawMessage, error) {
+	size := 128
+	for _, item := range items {
+		size += len(item.Raw) + 1
+	}
+	out := append(make([]byte, 0, size), `{"`+string(kind)+`":[`...)
+	for i, item := range items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, item.Raw...)
+	}
+	out = append(out, ']')
+	if next != nil {
+		cursor, err := protocol.Marshal(*next)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"nextCursor":`...), cursor...)
+	}
+	if protocol.IsModern(server.RequestFrom(ctx).Client.ProtocolVersion) {
+		hint, scope := now.Hint(kind, g.isAway), protocol.CachePublic
+		if hint.Private {
+			scope = protocol.CachePrivate
+		}
+		out = fmt.Appendf(out, `,"ttlMs":%d,"cacheScope":"%s"`, hint.TTL.Milliseconds(), scope)
+	}
+	return append(out, '}'), nil
+}
+
+// isAway reports whether a server cannot be reached now.
+func (g *Gateway) isAway(name string) bool {
+	session, running := g.set.Session(name)
+	return !running || session.Status().State != conn.Ready
+}

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// elicit brings a question of a server to the user of a client.
+func (g *Gateway) elicit(ctx context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+	return answerOf[*protocol.ElicitResult](g, ctx, p)
+}
+
+// sample lets a server use the model of a client.
+func (g *Gateway) sample(ctx context.Context, _ *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+	return answerOf[*protocol.CreateMessageResult](g, ctx, p)
+}
+
+// roots returns the roots of the client whose call a server serves, and outside of calls those of the gateway.
+func (g *Gateway) roots(ctx context.Context, _ *client.Session) ([]protocol.Root, error) {
+	if len(client.Asking(ctx)) == 0 {
+		return g.options.Roots, nil
+	}
+	result, err := answerOf[*protocol.ListRootsResult](g, ctx, &protocol.ListRootsParams{})
+	if err != nil {
+		return nil, err
+	}
+	return result.Roots, nil
+}
+
+// answerOf asks the client to whose call a question belongs.
+func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, q protocol.InputRequest) (answer A, err error) {
+	call, err := callOf(client.Asking(ctx))
+	if err != nil {
+		g.refused.Add(1)
+		return answer, err
+	}
+	asking, cancel := context.WithCancelCause(call)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	key := rand.Text()
+	answers, err := server.Ask(asking, protocol.InputRequests{key: q})
+	var unsupported *server.UnsupportedError
+	switch {
+	case errors.As(err, &unsupported):
+		g.refused.Add(1)
+		return answer, refuse("the client of this call cannot be asked: %v", err)
+	case err != nil:
+		return answer, err
+	}
+	answer, ok := answers[key].(A)
+	if !ok {
+		return answer, fmt.Errorf("gateway: the answer to %s is a %T", q.Method(), answers[key])
+	}
+	return answer, nil
+}
+
+// callOf returns the call in whose name a client is asked. The calls to which a question may belong must all be of one client: another
+// user must not see it, still less answer it.
+func callOf(calls []context.Context) (context.Context, error) {
+	var of any
+	for _, call := range calls {
+		owner := ownerOf(call)
+		if owner == nil {
+			return nil, refuse("the gateway itself has a request in flight, and the connection does not say for which one this is")
+		}
+		if of != nil && of != owner {
+			return nil, refuse("several clients have calls in flight, and the connection does not say for which one this is")
+		}
+		of = owner
+	}
+	if len(calls) == 0 {
+		return nil, refuse("no client has a call in flight whose user could be asked")
+	}
+	return calls[0], nil
+}
+
+// ownerOf returns whose call it is, as a value to compare; nil if it is not a client's. A client without session and login is known
+// by nothing: each of its calls counts as that of another.
+func ownerOf(call context.Context) any {
+	type user string
+	type single string
+	r := server.RequestFrom(call)
+	switch {
+	case r == nil:
+		return nil
+	case r.Session != nil:
+		return r.Session
+	case r.Origin.Identity != "":
+		return user(r.Origin.Identity)
+	default:
+		return single(r.CallID())
+	}
+}
+
+func refuse(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// routes are the methods that the gateway serves itself.
+func (g *Gateway) routes() map[string]server.RawHandler {
+	return map[string]server.RawHandler{
+		protocol.MethodListTools:             g.list(catalogue.Tools),
+		protocol.MethodListPrompts:           g.list(catalogue.Prompts),
+		protocol.MethodListResources:         g.list(catalogue.Resources),
+		protocol.MethodListResourceTemplates: g.list(catalogue.Templates),
+		protocol.MethodCallTool:              g.callTool,
+		protocol.MethodGetPrompt:             g.getPrompt,
+		protocol.MethodReadResource:          g.readResource,
+		protocol.MethodComplete:              g.complete,
+	}
+}
+
+// namedParams are params of which the gateway changes the name.
+type namedParams struct {
+	Name   string                     `json:"name"`
+	Others map[string]json.RawMessage `json:",unknown"`
+}
+
+// callTool serves tools/call. A server that is away is an answer that a model can read.
+func (g *Gateway) callTool(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	item, own, err := g.named(ctx, catalogue.Tools, "tool", params)
+	if err != nil {
+		return nil, err
+	}
+	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
+	if away != nil {
+		return away.toolResult()
+	}
+	return result, err
+}
+
+// getPrompt serves prompts/get.
+func (g *Gateway) getPrompt(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	item, own, err := g.named(ctx, catalogue.Prompts, "prompt", params)
+	if err != nil {
+		return nil, err
+	}
+	return g.relayed(ctx, item.Server, protocol.MethodGetPrompt, own)
+}
+
+// named finds a tool or prompt, and returns the params with the name that its server uses.
+func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, params json.RawMessage) (catalogue.Item, json.RawMessage, error) {
+	var asked namedParams
+	if err := protocol.Unmarshal(params, &asked); err != nil {
+		return catalogue.Item{}, nil, invalid("%s: %v", what, err)
+	}
+	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, asked.Name) }, kind)
+	if !found {
+		return item, nil, invalid("unknown %s %q", what, shorten(asked.Name))
+	}
+	asked.Name = item.Own
+	own, err := protocol.Marshal(&asked)
+	return item, own, err
+}
+
+// find looks for what a client means. If nobody has it, and a server has not said yet what it has, it waits for that.
+func (g *Gateway) find(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kinds ...catalogue.Kind) (item catalogue.Item, found bool) {
+	item, found = in(g.known.Snapshot())
+	for i := 0; !found && i < len(kinds); i++ {
+		item, found = in(g.warm(ctx, kinds[i]))
+	}
+	return item, found
+}
+
+// resource finds who has a resource.
+func (g *Gateway) resource(ctx context.Context, uri string) (catalogue.Item, bool) {
+	return g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Resource(uri) }, catalogue.Resources, catalogue.Templates)
+}
+
+// readResource serves resources/read.
+func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	info, _ := protocol.MethodInfo(protocol.MethodReadResource)
+	uri := info.NameOf(params)
+	item, found := g.resource(ctx, uri)
+	if !found {
+		return nil, notFound(ctx, uri)
+	}
+	return g.relayed(ctx, item.Server, protocol.MethodReadResource, params)
+}
+
+// complete serves completion/complete.
+func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	var asked struct {
+		Ref struct {
+			Type   string                     `json:"type"`
+			Name   string                     `json:"name,omitzero"`
+			URI    string                     `json:"uri,omitzero"`
+			Others map[string]json.RawMessage `json:",unknown"`
+		} `json:"ref"`
+		Others map[string]json.RawMessage `json:",unknown"`
+	}
+	if err := protocol.Unmarshal(params, &asked); err != nil {
+		return nil, invalid("completion/complete: %v", err)
+	}
+	kind, name := catalogue.Prompts, asked.Ref.Name
+	if asked.Ref.Type == protocol.ReferenceResource {
+		kind, name = catalogue.Templates, asked.Ref.URI
+	}
+	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
+	if !found {
+		return nil, invalid("unknown reference %q", shorten(name))
+	}
+	if kind == catalogue.Prompts {
+		asked.Ref.Name = item.Own
+	}
+	own, err := protocol.Marshal(&asked)
+	if err != nil {
+		return nil, err
+	}
+	return g.relayed(ctx, item.Server, protocol.MethodComplete, own)
+}
+
+// relayed does what relay does, for a method whose results cannot say that a server is away.
+func (g *Gateway) relayed(ctx context.Context, name, method string, params json.RawMessage) (json.RawMessage, error) {
+	result, away, err := g.relay(ctx, name, method, params)
+	if away != nil {
+		return nil, away.fault()
+	}
+	return result, err
+}
+
+// relay passes a request of a client on. If the server has not answered, away says what became of the call.
+func (g *Gateway) relay(ctx context.Context, name, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
+	session, away := g.reach(ctx, name)
+	if away != nil {
+		return nil, away, nil
+	}
+	if params, err = answered(ctx, params); err != nil {
+		return nil, nil, err
+	}
+	if u := g.upstream(name); u != nil {
+		u.calls.Add(1)
+		defer u.calls.Add(-1)
+	}
+	o := session.Calls()
+	o.ProgressRestarts = true
+	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
+	result, err = session.With(o).Relay(ctx, method, params)
+	if err != nil {
+		if fault := faultOf(err); fault != nil {
+			return nil, nil, fault
+		}
+		return nil, g.failed(name, err), nil
+	}
+	return asking(result)
+}
+
+// A round is the state of a call that a modern server has answered with questions.
+type round struct {
+	State *string `json:"s"`
+}
+
+// asking returns a result, or the questions in it as those of this gateway. The state of the server goes with them, sealed: behind a
+// gateway a server cannot tell users apart.
+func asking(result json.RawMessage) (json.RawMessage, *awayError, error) {
+	if kind, _ := jsonrpc.Member(result, "resultType"); string(kind) != `"`+protocol.ResultInputRequired+`"` {
+		return result, nil, nil
+	}
+	var asks protocol.InputRequired
+	if err := protocol.Unmarshal(result, &asks); err != nil {
+		return nil, nil, &client.ResultError{Err: err}
+	}
+	return nil, nil, &server.InputRequired{Requests: asks.InputRequests, State: round{asks.RequestState}}
+}
+
+// answered adds what a client has answered to the questions of a modern server.
+func answered(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	var last round
+	r := server.RequestFrom(ctx)
+	if again, err := r.State(&last); err != nil || !again {
+		return params, err
+	}
+	var whole struct {
+		protocol.InputParams
+		Others map[string]json.RawMessage `json:",unknown"`
+	}
+	if err := protocol.Unmarshal(params, &whole); err != nil {
+		return nil, err
+	}
+	whole.InputResponses, whole.RequestState = r.Answers, last.State
+	return protocol.Marshal(&whole)
+}
