@@ -104,7 +104,9 @@ func (s *set) describe(name string, r *protocol.Resource) {
 	}
 }
 
-// look returns the digest of a file and, for a SKILL.md, its frontmatter.
+// look returns the digest of a file and, for a SKILL.md, its frontmatter. It reads a file again
+// only if its size or time has changed, and without the mutex, so that a slow file keeps nobody
+// waiting. Two may read the same file, and find the same.
 func (s *set) look(name string) (seenFile, error) {
 	info, err := fs.Stat(s.folder.Files, name)
 	if err != nil {
@@ -116,32 +118,44 @@ func (s *set) look(name string) (seenFile, error) {
 	if known && before.size == info.Size() && before.modified.Equal(info.ModTime()) {
 		return before, nil
 	}
-	file, err := s.folder.Files.Open(name)
+	raw, err := s.read(name)
 	if err != nil {
 		return seenFile{}, err
-	}
-	defer file.Close()
-	raw, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
-	if err != nil {
-		return seenFile{}, err
-	}
-	if len(raw) > mostBytes {
-		return seenFile{}, fmt.Errorf("%s is larger than %d bytes", name, mostBytes)
 	}
 	now := seenFile{size: int64(len(raw)), modified: info.ModTime(), digest: fmt.Sprintf("sha256:%x", sha256.Sum256(raw))}
 	if path.Base(name) == skillFile {
 		now.front, now.problem = frontmatter.Parse(raw)
 	}
+	s.remember(name, now)
+	return now, nil
+}
+
+// read reads a file that is small enough for a skill. It does not trust the size that the file
+// system tells: the file may grow.
+func (s *set) read(name string) ([]byte, error) {
+	file, err := s.folder.Files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
+	if err == nil && len(raw) > mostBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", name, mostBytes)
+	}
+	return raw, err
+}
+
+func (s *set) remember(name string, now seenFile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen) >= folder.MaxFiles {
 		clear(s.seen) // removes files that no longer exist
 	}
 	s.seen[name] = now
-	return now, nil
 }
 
-// skill returns the skill in a directory.
+// skill returns the skill in a directory. The rules of its SKILL.md come first: a directory that
+// breaks them is not walked.
 func (s *set) skill(directory string) (*skill, error) {
 	seen, err := s.look(directory + "/" + skillFile)
 	if err := errors.Join(err, seen.problem); err != nil {
@@ -152,6 +166,13 @@ func (s *set) skill(directory string) (*skill, error) {
 	}
 	own := s.folder.Resource(directory+"/"+skillFile, seen.size)
 	described := &protocol.Skill{URI: own.URI, Frontmatter: seen.front}
+	described.Resources.Files, err = s.files(directory)
+	return &skill{described, own}, err
+}
+
+// files returns the files of a skill with their digests. A skill with too many is refused as a
+// whole: a client that got a part of it could not tell.
+func (s *set) files(directory string) (files []protocol.SkillFile, err error) {
 	var bytes int64
 	err = fs.WalkDir(s.folder.Files, directory, func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -169,16 +190,13 @@ func (s *set) skill(directory string) (*skill, error) {
 		if err != nil {
 			return err
 		}
-		bytes += seen.size
-		if len(described.Resources.Files) == mostFiles || bytes > mostBytes {
+		if bytes += seen.size; len(files) == mostFiles || bytes > mostBytes {
 			return fmt.Errorf("it has more than %d files, or %d bytes", mostFiles, mostBytes)
 		}
-		described.Resources.Files = append(described.Resources.Files, protocol.SkillFile{
-			URI: s.folder.URI(name), Digest: seen.digest, Size: seen.size,
-		})
+		files = append(files, protocol.SkillFile{URI: s.folder.URI(name), Digest: seen.digest, Size: seen.size})
 		return nil
 	})
-	return &skill{described, own}, err
+	return files, err
 }
 
 // checkFrontmatter checks the rules of agentskills.io/specification.
@@ -231,16 +249,27 @@ func (s *set) directory(uri string) (entries []*protocol.Resource, found bool) {
 		return nil, false
 	}
 	for _, entry := range all[:min(len(all), folder.MaxFiles)] {
-		info, err := entry.Info()
-		switch {
-		case err != nil || strings.HasPrefix(entry.Name(), "."):
-		case entry.IsDir():
-			r := s.folder.Resource(name+"/"+entry.Name(), 0)
-			r.MIMEType, r.Size = directoryType, nil
+		if r := s.entry(name, entry); r != nil {
 			entries = append(entries, r)
-		case entry.Type().IsRegular():
-			entries = append(entries, s.folder.Resource(name+"/"+entry.Name(), info.Size()))
 		}
 	}
 	return entries, true
+}
+
+// entry describes an entry of a directory, or returns nil for one that is not served: a hidden one,
+// a link, and one that was removed meanwhile.
+func (s *set) entry(directory string, entry fs.DirEntry) *protocol.Resource {
+	info, err := entry.Info()
+	switch {
+	case err != nil || strings.HasPrefix(entry.Name(), "."):
+		return nil
+	case entry.IsDir():
+		r := s.folder.Resource(directory+"/"+entry.Name(), 0)
+		r.MIMEType, r.Size = directoryType, nil
+		return r
+	case entry.Type().IsRegular():
+		return s.folder.Resource(directory+"/"+entry.Name(), info.Size())
+	default:
+		return nil
+	}
 }

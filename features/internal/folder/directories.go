@@ -33,6 +33,9 @@ type directory struct {
 
 // kindOf returns the type of the directory entry with a name, or ModeIrregular if there
 // is none.
+//
+// It holds the mutex while the file system lists: others that want the same directory wait for
+// that, and do not list it as well.
 func (d *directories) kindOf(files fs.FS, folder, name string) fs.FileMode {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,12 +47,19 @@ func (d *directories) kindOf(files fs.FS, folder, name string) fs.FileMode {
 	if here == nil || !here.changed.Equal(info.ModTime()) {
 		here = d.begin(folder, info.ModTime())
 	}
-	if here.kinds != nil {
-		if kind, ok := here.kinds[name]; ok {
-			return kind
-		}
-		return fs.ModeIrregular
+	if here.kinds == nil {
+		return d.list(files, folder, here, name)
 	}
+	if kind, ok := here.kinds[name]; ok {
+		return kind
+	}
+	return fs.ModeIrregular
+}
+
+// list lists a directory and looks for a name in it. It keeps the listing only if the directory was
+// not modified lately: a second change within one step of the clock would not show. The caller
+// holds the mutex.
+func (d *directories) list(files fs.FS, folder string, here *directory, name string) fs.FileMode {
 	begun := time.Now()
 	entries, err := fs.ReadDir(files, folder)
 	if err != nil {

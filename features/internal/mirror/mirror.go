@@ -79,17 +79,23 @@ func (w *walk) schema(path []string) error {
 	if err != nil || annotation == nil {
 		return err
 	}
+	return w.add(path, annotation, typ)
+}
+
+// add records the argument at a path. It is called when the whole schema of the argument was read:
+// the type may come after the annotation. Two arguments must not have one header, whose names
+// ignore case; a receiver could not tell them apart.
+func (w *walk) add(path []string, annotation, typ json.RawMessage) error {
 	name, err := readAnnotation(annotation, typ)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if slices.ContainsFunc(w.found, func(a Argument) bool { return strings.EqualFold(a.Header, name) }) {
+	case slices.ContainsFunc(w.found, func(a Argument) bool { return strings.EqualFold(a.Header, name) }):
 		return fmt.Errorf("%s %q is there twice", Keyword, name)
-	}
-	if len(w.found) == MaxArguments {
+	case len(w.found) == MaxArguments:
 		return &protocol.LimitError{What: "mirrored arguments of a tool", Limit: MaxArguments}
 	}
-	w.found = append(w.found, Argument{Path: slices.Clone(path), Header: name})
+	w.found = append(w.found, Argument{Path: slices.Clone(path), Header: name}) // the path is used again for the next member
 	return nil
 }
 
@@ -182,15 +188,22 @@ func textOf(value json.RawMessage) (string, bool) {
 	case 't', 'f':
 		return string(value), true
 	case '0':
-		if len(value) > 40 {
-			return "", false // its exponent might be huge
-		}
-		number, ok := new(big.Rat).SetString(string(value))
-		if !ok || !number.IsInt() || number.Num().BitLen() > 53 {
-			return "", false
-		}
-		return number.Num().String(), true
+		return integerOf(value)
 	default:
 		return "", false
 	}
+}
+
+// integerOf writes a whole number in the one way that both sides compare: 1e3 and 1000.0 are 1000.
+// Others are not mirrored, as every reader would round them in its own way. A long text is refused
+// before it is read, because its exponent might be huge.
+func integerOf(value json.RawMessage) (string, bool) {
+	if len(value) > 40 {
+		return "", false
+	}
+	number, ok := new(big.Rat).SetString(string(value))
+	if !ok || !number.IsInt() || number.Num().BitLen() > 53 {
+		return "", false
+	}
+	return number.Num().String(), true
 }

@@ -13,6 +13,6 @@
 //
 // Goroutines: everything may be used by any. A handler runs on a goroutine of its own, from Serve
 // until it returns; Wait waits for it. The end of a task by its TTL runs on that of a timer. No
-// mutex of a task is held while the store works, but saving: a slow store keeps only that task
+// mutex of a task is held while the store works, but making and saving: a slow store keeps only that task
 // waiting.
 package tasks

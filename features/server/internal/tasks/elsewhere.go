@@ -20,7 +20,8 @@ import (
 // modern request for a task is forwarded before it comes to the server. A legacy one comes
 // to the node of its session, whose server then asks the node of the task.
 
-// hasTasks is what a client declares that knows tasks.
+// hasTasks is what a client declares that knows tasks. The client of a legacy session has not
+// declared it in this form, but the node that is asked speaks only 2026-07-28 here.
 var hasTasks = protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{protocol.ExtensionTasks: json.RawMessage("{}")}}
 
 // A node is believed to be gone only if the program says so, or if this process has its name. That
@@ -40,8 +41,10 @@ func (ts *Tasks) hasEnded(node string) bool {
 	}
 }
 
-// endLost returns the state of a task after its node has ended. It fails the task, and saves
-// that, unless the node saved an outcome before it ended. One task is looked at at a time.
+// endLost returns the state of a task after its node has ended. It fails the task, and saves that,
+// unless the node saved an outcome before it ended. One task is looked at at a time, so that two
+// requests do not save different outcomes. Whoever waits for its turn finds the first one's outcome
+// in the store.
 func (ts *Tasks) endLost(ctx context.Context, guard Guard, id string) (*Record, error) {
 	select {
 	case ts.ending <- struct{}{}:
@@ -62,7 +65,8 @@ func (ts *Tasks) endLost(ctx context.Context, guard Guard, id string) (*Record, 
 	return &failed, nil
 }
 
-// errElsewhere refuses what only the node of a task can do. Why may be nil.
+// errElsewhere refuses what only the node of a task can do. Why may be nil. It is an internal
+// error, not one of the params: the client did nothing wrong, and may try again.
 func errElsewhere(why error) error {
 	if why == nil {
 		return refusal.New(jsonrpc.CodeInternalError, "the task runs on another node, which cannot be reached")
@@ -79,7 +83,8 @@ type distant struct {
 	reached  bool // the last get had an answer
 }
 
-// nodePatience is how long the other node may take for an answer.
+// nodePatience is how long the other node may take for an answer. It shows what it knows, and waits
+// for nothing; a longer silence means that it is not there, and the client must not wait for that.
 const nodePatience = 5 * time.Second
 
 // Only a legacy call asks another node: a modern one was forwarded before it came here.
@@ -94,7 +99,8 @@ func (ts *Tasks) distant(c *Request, id string) *distant {
 	return &distant{call: c, node: node, id: id, by: by}
 }
 
-// get returns the present state of the task.
+// get returns the present state of the task. The other node has checked that the client may see it,
+// so the record gets the client as its owner.
 func (d *distant) get(ctx context.Context) (*Record, error) {
 	var got protocol.GetTaskResult
 	err := d.ask(ctx, protocol.MethodGetTask, &protocol.GetTaskParams{TaskID: d.id}, &got)
@@ -107,7 +113,7 @@ func (d *distant) get(ctx context.Context) (*Record, error) {
 	return &Record{Task: got.DetailedTask, Owner: d.call.Identity, Node: d.node}, nil
 }
 
-// cancel cancels the task.
+// cancel cancels the task. A nil distant is a task that runs in a process which nobody can reach.
 func (d *distant) cancel(ctx context.Context) error {
 	if d == nil {
 		return errElsewhere(nil)
@@ -118,7 +124,8 @@ func (d *distant) cancel(ctx context.Context) error {
 	return nil
 }
 
-// update passes answers on to the task.
+// update passes answers on to the task. Answers that it has already are no error there, so they may
+// be sent again.
 func (d *distant) update(ctx context.Context, answers protocol.InputResponses) error {
 	params := &protocol.UpdateTaskParams{TaskID: d.id, InputResponses: answers}
 	if err := d.ask(ctx, protocol.MethodUpdateTask, params, new(protocol.EmptyResult)); err != nil {
@@ -145,7 +152,7 @@ func (d *distant) ask(ctx context.Context, method string, params interface{ AddM
 	if err != nil {
 		return err
 	}
-	id := jsonrpc.IntegerID(1)
+	id := jsonrpc.IntegerID(1) // nothing else is sent this way, so no other request can have it
 	answer, err := d.by.Forward(ctx, d.node, transport.Outbound{
 		Frame: jsonrpc.AppendRequest(nil, id, method, raw), Last: true,
 		Route: transport.Route{Kind: jsonrpc.KindRequest, ID: id, Method: method, Name: d.id, Version: said.ProtocolVersion},
@@ -153,7 +160,14 @@ func (d *distant) ask(ctx context.Context, method string, params interface{ AddM
 	if err != nil {
 		return err
 	}
-	m, err := jsonrpc.Decode(answer, jsonrpc.Limits{})
+	return decodeAnswer(answer, id, into)
+}
+
+// decodeAnswer reads what another node has answered. It trusts the node, but not blindly: an answer
+// to something else, or one that a newer version of the program writes in another way, must not be
+// taken for the state of the task.
+func decodeAnswer(frame []byte, id jsonrpc.ID, into any) error {
+	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
 	switch {
 	case err != nil:
 		return err
@@ -180,12 +194,7 @@ func (w *distantWait) attend(ctx context.Context, r *Record) error {
 	if len(w.unsent) > 0 {
 		return w.send(ctx)
 	}
-	open := make(protocol.InputRequests)
-	for key, q := range r.Task.InputRequests {
-		if !w.answered[key] {
-			open[key] = relatedQuestion(q, r.Task.TaskID)
-		}
-	}
+	open := w.unanswered(r)
 	if w.distant == nil || !w.reached || len(open) == 0 || !w.canAsk(open) {
 		return waitFor(ctx, nil, w.interval)
 	}
@@ -202,7 +211,20 @@ func (w *distantWait) attend(ctx context.Context, r *Record) error {
 	return w.send(ctx)
 }
 
-// canAsk reports whether the client can be asked all of that.
+// unanswered returns the questions that this request has not asked its client yet. The node may
+// show a question for a while after it was answered here, and a user must not see it twice.
+func (w *distantWait) unanswered(r *Record) protocol.InputRequests {
+	open := make(protocol.InputRequests)
+	for key, q := range r.Task.InputRequests {
+		if !w.answered[key] {
+			open[key] = relatedQuestion(q, r.Task.TaskID)
+		}
+	}
+	return open
+}
+
+// canAsk reports whether the client can be asked all of that. If not, the questions stay for a
+// client that can.
 func (w *distantWait) canAsk(open protocol.InputRequests) bool {
 	_, err := w.call.Fitting(open)
 	return err == nil

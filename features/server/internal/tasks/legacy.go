@@ -27,8 +27,9 @@ func related(id string) json.RawMessage {
 	return raw
 }
 
-// Result serves tasks/result: it waits until a task has ended, and returns the answer that the call would
-// have had.
+// Result serves tasks/result: it waits until a task has ended, and returns the answer that the call
+// would have had. It looks, and waits for a change if there is nothing to return: here until the
+// task says so, and for a task of another process until it is time to look again.
 func (ts *Tasks) Result(ctx context.Context, c *Request, params *protocol.GetTaskResultParams) (any, error) {
 	wait := distantWait{distant: ts.distant(c, params.TaskID), interval: ts.PollInterval}
 	for {
@@ -49,7 +50,8 @@ func (ts *Tasks) Result(ctx context.Context, c *Request, params *protocol.GetTas
 	}
 }
 
-// waitFor waits for a change, or until the time d has passed if d is not 0.
+// waitFor waits for a change, or until the time d has passed if d is not 0. Without d, changed must
+// be closed some day: a task that ends is a change, too.
 func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
 	var over <-chan time.Time
 	if d > 0 {
@@ -70,19 +72,11 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) erro
 // be several requests of tasks/result for one task, and each calls attend, but only one of them
 // asks: a user must not see a question twice. If that one loses its client, another one asks again.
 func (t *Task) attend(ctx context.Context, c *Request) error {
-	t.mu.Lock()
-	changed, asked, ended := t.changed, t.asked, t.state.Task.Status.Ended()
-	mine := asked != nil && !asked.attended
-	var open protocol.InputRequests
-	if mine {
-		asked.attended = true // other requests for this task do not ask again
-		open = asked.Open()
-	}
-	t.mu.Unlock()
+	asked, open, changed := t.takeQuestions()
 	switch {
-	case ended:
+	case changed == nil:
 		return nil
-	case !mine:
+	case asked == nil:
 		return waitFor(ctx, changed, 0)
 	}
 	asking, stop := context.WithCancel(ctx)
@@ -94,11 +88,8 @@ func (t *Task) attend(ctx context.Context, c *Request) error {
 		return t.update(ctx, answers)
 	case asked.ctx.Err() != nil && ctx.Err() == nil:
 		return nil
-	case ctx.Err() != nil || errors.As(err, new(*conn.CallError)): // the client has disconnected: another request asks again
-		t.mu.Lock()
-		asked.attended = false
-		t.wake()
-		t.mu.Unlock()
+	case ctx.Err() != nil || errors.As(err, new(*conn.CallError)): // the client has disconnected
+		t.leaveQuestions(asked)
 		return err
 	default: // the outcome is the answer
 		asked.Refuse(err)
@@ -106,7 +97,32 @@ func (t *Task) attend(ctx context.Context, c *Request) error {
 	}
 }
 
-// askClient asks the client the questions of a task. The requests name the task.
+// takeQuestions returns the open questions, for this request to ask alone, or none if another
+// request asks them. Changed is closed at the next change of the task. It is taken in the same
+// step, so that no change is missed. A task that has ended changes no more: then it is nil.
+func (t *Task) takeQuestions() (asked *questions, open protocol.InputRequests, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.state.Task.Status.Ended():
+		return nil, nil, nil
+	case t.asked == nil || t.asked.attended:
+		return nil, nil, t.changed
+	}
+	t.asked.attended = true
+	return t.asked, t.asked.Open(), t.changed
+}
+
+// leaveQuestions lets another request ask, and wakes those that wait, so that one of them does it.
+func (t *Task) leaveQuestions(asked *questions) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	asked.attended = false
+	t.wake()
+}
+
+// askClient asks the client the questions of a task. The requests name the task, since several of
+// its tasks may ask a client at once.
 func (t *Task) askClient(ctx context.Context, c *Request, open protocol.InputRequests) (protocol.InputResponses, error) {
 	id := t.record().Task.TaskID
 	related := make(protocol.InputRequests, len(open))
@@ -138,7 +154,8 @@ func relatedQuestion(q protocol.InputRequest, id string) protocol.InputRequest {
 	}
 }
 
-// finalResult returns the answer that the call would have had.
+// finalResult returns the answer that the call would have had. It is read and written again,
+// because it may have members that only 2026-07-28 knows.
 func finalResult(r *Record) (any, error) {
 	switch {
 	case r.Task.Error != nil:
@@ -160,7 +177,8 @@ func finalResult(r *Record) (any, error) {
 	return result, nil
 }
 
-// List serves tasks/list: it lists the tasks of the client.
+// List serves tasks/list: it lists the tasks of the client. The store lists them, because it alone
+// knows those of other processes.
 func (ts *Tasks) List(ctx context.Context, c *Request, params *protocol.ListTasksParams) (any, error) {
 	after, err := catalog.DecodeCursor(params.Cursor)
 	if err != nil {
@@ -169,29 +187,37 @@ func (ts *Tasks) List(ctx context.Context, c *Request, params *protocol.ListTask
 	if len(after) > LongestID {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the cursor is none of this server")
 	}
-	size := ts.PageSize
-	records, err := ts.Store.List(ctx, c.Identity, after, size+1)
+	records, err := ts.Store.List(ctx, c.Identity, after, ts.PageSize+1) // one more than fits, to know whether there is another page
 	switch {
 	case errors.Is(err, catalog.ErrNotFound):
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the task of the cursor is over")
 	case err != nil:
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the tasks cannot be listed: %v", err)
 	}
-	result := &protocol.ListTasksResult{Tasks: protocol.LegacyTasks{}}
-	for i, r := range records {
-		if i == size {
-			next := catalog.EncodeCursor(records[i-1].Task.TaskID)
-			result.NextCursor = &next
-			break
-		}
+	result := &protocol.ListTasksResult{}
+	if len(records) > ts.PageSize {
+		records = records[:ts.PageSize]
+		next := catalog.EncodeCursor(records[ts.PageSize-1].Task.TaskID)
+		result.NextCursor = &next
+	}
+	result.Tasks = ts.listed(ctx, c, records)
+	return result, nil
+}
+
+// listed returns the tasks of a page in their present state, which the store may not have yet. A
+// task that the store has not forgotten, but whose time has passed, is left out, so a page may have
+// fewer tasks than fit.
+func (ts *Tasks) listed(ctx context.Context, c *Request, records []*Record) protocol.LegacyTasks {
+	listed := protocol.LegacyTasks{}
+	for _, r := range records {
 		if !time.Now().Before(r.Expires) {
-			continue // the store has not forgotten it yet
+			continue
 		}
 		if now, _, err := ts.Find(ctx, c, r.Task.TaskID); err == nil {
-			r = now // the store may not have its latest state
+			r = now
 		}
 		one := Legacy(r)
-		result.Tasks = append(result.Tasks, &one)
+		listed = append(listed, &one)
 	}
-	return result, nil
+	return listed
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Request is a request of a client about its tasks.
+// A Request is a request of a client about its tasks. It belongs to the goroutine that serves it,
+// and ends with that.
 type Request struct {
 	asking.Caller
 	Method    string
@@ -32,7 +33,8 @@ func (ts *Tasks) present(ctx context.Context, c *Request, id string, d *distant)
 	return ts.Find(ctx, c, id)
 }
 
-// Get serves tasks/get, for every task that is found, wherever it runs. Only a change of a task takes its node.
+// Get serves tasks/get, for every task that is found, wherever it runs. Only a change of a task
+// takes its node: what was saved last is still an answer to a client that polls.
 func (ts *Tasks) Get(ctx context.Context, c *Request, params *protocol.GetTaskParams) (any, error) {
 	r, _, err := ts.present(ctx, c, params.TaskID, ts.distant(c, params.TaskID))
 	switch {
@@ -64,7 +66,9 @@ func (ts *Tasks) Update(ctx context.Context, c *Request, params *protocol.Update
 	return &protocol.EmptyResult{}, nil
 }
 
-// Cancel serves tasks/cancel.
+// Cancel serves tasks/cancel. It does not wait for the handler, which may go on for a while: the
+// task has ended when Cancel returns, and what the handler returns is dropped. To cancel a task
+// twice is an error only in 2025-11-25, which says so.
 func (ts *Tasks) Cancel(ctx context.Context, c *Request, params *protocol.CancelTaskParams) (any, error) {
 	d := ts.distant(c, params.TaskID)
 	r, t, err := ts.present(ctx, c, params.TaskID, d)
@@ -90,7 +94,8 @@ func (ts *Tasks) Cancel(ctx context.Context, c *Request, params *protocol.Cancel
 	return &protocol.EmptyResult{}, nil
 }
 
-// Legacy converts a task to 2025-11-25, in which a task fails if its tool failed.
+// Legacy converts a task to 2025-11-25, in which a task fails if its tool failed. It changes
+// nothing in the record, which may be shared.
 func Legacy(r *Record) protocol.LegacyTask {
 	t := protocol.LegacyTask{
 		TaskID: r.Task.TaskID, Status: r.Task.Status, StatusMessage: r.Task.StatusMessage,

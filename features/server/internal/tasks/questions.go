@@ -72,7 +72,7 @@ func (t *Task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 	return answers, err, true
 }
 
-// Fitting implements asking.Courier.
+// Fitting implements asking.Courier. What the client can be asked, its call has said.
 func (t *Task) Fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
 	return t.job.Fitting(asked)
 }
@@ -87,29 +87,45 @@ func (t *Task) Deliver(ctx context.Context, open protocol.InputRequests) (protoc
 	var closed context.CancelFunc
 	asked.ctx, closed = context.WithCancel(context.Background())
 	defer closed()
+	if err := t.pose(asked); err != nil {
+		return nil, err
+	}
+	answers, why := asked.Await(ctx, t.ctx, t.tasks.ctx)
+	if why != nil {
+		t.withdraw(asked)
+		return nil, why
+	}
+	return answers, nil
+}
+
+// pose shows questions in the status of the task. A task that has ended asks nothing more, whatever
+// its handler still does.
+func (t *Task) pose(asked *questions) error {
 	t.mu.Lock()
 	if t.state.Task.Status.Ended() {
 		t.mu.Unlock()
-		return nil, asking.UnansweredBy(cmp.Or(context.Cause(t.ctx), ErrExpired)) // its context may only be about to end
+		return asking.UnansweredBy(cmp.Or(context.Cause(t.ctx), ErrExpired)) // its context may only be about to end
 	}
 	t.asked = asked
 	t.show(protocol.TaskInputRequired, asked.Open())
 	t.mu.Unlock()
 	t.publish()
-	answers, why := asked.Await(ctx, t.ctx, t.tasks.ctx)
-	if why == nil {
-		return answers, nil
-	}
+	return nil
+}
+
+// withdraw ends questions that nobody has answered, unless the task has ended or asks others by
+// now.
+func (t *Task) withdraw(asked *questions) {
 	t.mu.Lock()
 	if t.asked == asked {
 		t.noQuestion()
 	}
 	t.mu.Unlock()
 	t.publish()
-	return nil, why
 }
 
-// noQuestion records that no question is open. The caller holds the mutex.
+// noQuestion records that no question is open. The caller holds the mutex, and publishes
+// afterwards.
 func (t *Task) noQuestion() {
 	t.asked = nil
 	t.show(protocol.TaskWorking, nil)
@@ -128,8 +144,8 @@ func (t *Task) publish() {
 	t.tasks.Tell(t.state.Task.TaskID)
 }
 
-// update accepts answers to open questions, and ignores others. If one answer does not
-// fit its question, update accepts none.
+// update accepts answers to open questions, and ignores others. If one answer does not fit its
+// question, update accepts none. A client that learns of a mistake can then send all of them again.
 func (t *Task) update(ctx context.Context, answers protocol.InputResponses) error {
 	t.mu.Lock()
 	if t.asked == nil {

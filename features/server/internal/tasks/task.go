@@ -22,13 +22,16 @@ import (
 type Job interface {
 	asking.Caller // the request that began it
 
-	// Begun says that the call has become the task with this id.
+	// Begun says that the call has become the task with this id. It is called once, when the task
+	// was saved and before Serve returns it, and must not block: the handler and its questions wait
+	// meanwhile.
 	Begun(id string)
 
 	// Run runs the handler once, and keeps its result. If the handler requires input, Run returns an *asking.Required.
 	Run(ctx context.Context) error
 
-	// Answered gives the handler what it required, for its next run.
+	// Answered gives the handler what it required, for its next run. It is called between two runs,
+	// on their goroutine.
 	Answered(answers protocol.InputResponses)
 
 	// Outcome returns the encoded answer to the call, of what Run has kept. Failed is what the last run has returned, or why there was no more.
@@ -71,6 +74,8 @@ type Task struct {
 	inRound             asking.Questioner // asks before that; nil for a handler that Waits
 	used                map[string]bool   // keys that questions have used. Guarded by turn
 
+	// The order of the mutexes is making, saving, mu. The store runs under the first two, so a
+	// reader of the state takes only mu.
 	saving  sync.Mutex // held during a save, so that the store gets the states in order
 	settled bool       // a client may have seen the outcome, so it must not change. Guarded by saving
 
@@ -82,7 +87,9 @@ type Task struct {
 	timer   *time.Timer   // ends the task when its TTL has passed
 }
 
-// New returns the task that a call may become. Early is what its client has said before it was asked.
+// New returns the task that a call may become. Early is what its client has said before it was
+// asked. A client may ask for a shorter TTL than the server's, but not for a longer one. Nothing
+// runs before Serve.
 func (ts *Tasks) New(job Job, about About, early protocol.InputResponses) *Task {
 	if about.TTL <= 0 || about.TTL > ts.TTL {
 		about.TTL = ts.TTL
@@ -97,13 +104,16 @@ func (ts *Tasks) New(job Job, about About, early protocol.InputResponses) *Task 
 	return t
 }
 
-// AskFirst makes a questioner ask until the call has become a task.
+// AskFirst makes a questioner ask until the call has become a task. Call it before Serve, and not
+// at all for a handler that Waits: the first question of such a one makes the call a task.
 func (t *Task) AskFirst(inRound asking.Questioner) { t.inRound = inRound }
 
-// Life returns the context of the handler, which ends with the task.
+// Life returns the context of the handler, which ends with the task. It does not end with the
+// request, and has none of its values.
 func (t *Task) Life() context.Context { return t.ctx }
 
-// Drop ends a task that was not served.
+// Drop ends a task that was not served, and gives its place back. After Serve it must not be
+// called: the place is then given back when the handler returns.
 func (t *Task) Drop() {
 	t.cancel(nil)
 	t.tasks.leave(t)
@@ -117,7 +127,7 @@ func (t *Task) Drop() {
 //
 // The status of an ended task stays, even if the handler returns later, for a client may have seen it.
 
-// now returns the time in the format of tasks.
+// now returns the time in the format of tasks: in UTC, to the millisecond.
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // make turns the call into a task, after it has saved the task. It does nothing if the
@@ -125,22 +135,14 @@ func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:0
 func (t *Task) make() error {
 	t.making.Lock()
 	defer t.making.Unlock()
-	if t.made || t.over {
-		if t.over {
-			return asking.ErrUnanswered
-		}
+	switch {
+	case t.over:
+		return asking.ErrUnanswered
+	case t.made:
 		return nil
 	}
-	id, created, stamp := nodename.Join(t.tasks.Node, rand.Text()), time.Now(), now()
-	kept, interval := t.about.TTL.Milliseconds(), t.tasks.PollInterval.Milliseconds()
-	r := Record{
-		Tool: t.about.Tool, Owner: t.about.Owner, Client: t.about.Client, Node: t.tasks.Node,
-		Created: created, Expires: created.Add(t.about.TTL),
-		Task: protocol.DetailedTask{Task: protocol.Task{
-			TaskID: id, Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
-		}},
-	}
-	if err := t.saveFirst(&r); errors.Is(err, ErrStoreFull) {
+	r := t.firstRecord()
+	if err := t.saveFirst(r); errors.Is(err, ErrStoreFull) {
 		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: the call cannot become a task: %v", err)
 	} else if err != nil {
 		return refusal.New(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
@@ -148,10 +150,26 @@ func (t *Task) make() error {
 	if again, ok := t.inRound.(*asking.Rerun); ok { // answers from rounds remain valid, once they are found to fit
 		t.Follow(&again.Exchange)
 	}
-	t.job.Begun(id)
+	t.job.Begun(r.Task.TaskID)
 	t.made = true
 	close(t.begun)
 	return nil
+}
+
+// firstRecord returns the task as it begins. Its id is random, for whoever knows the id of a task
+// of an unauthenticated client can see it; and it names the node, so that another one finds out
+// whom to ask.
+func (t *Task) firstRecord() *Record {
+	created, stamp := time.Now(), now()
+	kept, interval := t.about.TTL.Milliseconds(), t.tasks.PollInterval.Milliseconds()
+	return &Record{
+		Tool: t.about.Tool, Owner: t.about.Owner, Client: t.about.Client, Node: t.tasks.Node,
+		Created: created, Expires: created.Add(t.about.TTL),
+		Task: protocol.DetailedTask{Task: protocol.Task{
+			TaskID: nodename.Join(t.tasks.Node, rand.Text()), Status: protocol.TaskWorking,
+			CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
+		}},
+	}
 }
 
 // saveFirst saves the task at its beginning. It makes the task known here before the task is in the
@@ -174,8 +192,8 @@ func (t *Task) saveFirst(r *Record) error {
 	return err
 }
 
-// giveUp ends the handler of a call whose client has disconnected. It reports false if
-// the call has become a task meanwhile, which must outlive its client.
+// giveUp ends the handler of a call whose client has disconnected: nobody would get its result. It
+// reports false if the call has become a task meanwhile, which must outlive its client.
 func (t *Task) giveUp(why error) bool {
 	t.making.Lock()
 	defer t.making.Unlock()
@@ -187,7 +205,9 @@ func (t *Task) giveUp(why error) bool {
 	return true
 }
 
-// created returns the answer to a call that has become a task.
+// created returns the answer to a call that has become a task. The handler runs already, and the
+// task may even have ended: the answer shows the beginning all the same, so that every client sees
+// the states in their order.
 func (t *Task) created() *protocol.Task {
 	r := t.record()
 	created := r.Task.Task
@@ -220,7 +240,8 @@ func (t *Task) run() {
 // guarded runs code of the program and reports its panic as one of the task.
 func (t *Task) guarded(f func() error) error { return t.job.Guarded("task of "+t.about.Tool, f) }
 
-// settle passes on what the handler has returned.
+// settle passes on what the handler has returned: to Serve, which waits for it, or into the task.
+// It is deferred, so it also runs for a handler that has ended its goroutine.
 func (t *Task) settle() {
 	if t.settleAsCall() {
 		close(t.done)
@@ -229,7 +250,8 @@ func (t *Task) settle() {
 	t.end(t.finished(), nil)
 }
 
-// settleAsCall reports whether the call has not become a task. After that it never will.
+// settleAsCall reports whether the call has not become a task. After that it never will: the
+// handler has returned, and what it returned must reach the client in one of the two ways.
 func (t *Task) settleAsCall() bool {
 	t.making.Lock()
 	defer t.making.Unlock()
@@ -238,6 +260,7 @@ func (t *Task) settleAsCall() bool {
 }
 
 // requireInTask asks the questions that a handler requires, and gives the answers to its next run.
+// A handler that requires nothing would run again at once, and for ever.
 func (t *Task) requireInTask(required *asking.Required) error {
 	if len(required.Requests) == 0 {
 		return errors.New("server: a handler of a task that requires input has to ask for some")
@@ -250,7 +273,8 @@ func (t *Task) requireInTask(required *asking.Required) error {
 	return err
 }
 
-// finished returns the status of a task whose handler has returned.
+// finished returns the status of a task whose handler has returned. A tool that says itself that it
+// failed has completed: its result says so. Failed is a task without a result.
 func (t *Task) finished() *protocol.DetailedTask {
 	var raw json.RawMessage
 	err := t.guarded(func() (err error) {
@@ -267,6 +291,8 @@ func (t *Task) finished() *protocol.DetailedTask {
 	return &protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCompleted}, FinalResult: raw}
 }
 
+// failedTask returns the outcome of a task that has no result. Its status message is short, because
+// lists show it.
 func failedTask(fault *jsonrpc.Error) *protocol.DetailedTask {
 	return &protocol.DetailedTask{
 		Task:  protocol.Task{Status: protocol.TaskFailed, StatusMessage: refusal.Shorten(fault.Message, refusal.LongestName)},
@@ -288,7 +314,8 @@ func (t *Task) end(outcome *protocol.DetailedTask, why error) {
 	t.publish()
 }
 
-// setOutcome sets the outcome. The caller holds the mutex.
+// setOutcome sets the outcome. The caller holds the mutex, and saves the outcome afterwards.
+// Open questions are gone: an answer to them finds nothing to change.
 func (t *Task) setOutcome(outcome *protocol.DetailedTask) {
 	kept := &t.state.Task
 	kept.Status, kept.StatusMessage, kept.LastUpdatedAt = outcome.Status, outcome.StatusMessage, now()
@@ -309,14 +336,15 @@ func (t *Task) expire() {
 	}) // if this fails, the task expires in the store as well
 }
 
-// forget removes the task from memory, and leaves it to the store.
+// forget removes the task from memory, and leaves it to the store. Who looks for it from now on
+// reads what was saved.
 func (t *Task) forget() {
 	t.tasks.mu.Lock()
 	delete(t.tasks.live, t.state.Task.TaskID)
 	t.tasks.mu.Unlock()
 }
 
-// record returns the present state of the task.
+// record returns the present state of the task, as a copy that nobody else changes.
 func (t *Task) record() *Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -325,9 +353,10 @@ func (t *Task) record() *Record {
 	return &r
 }
 
-// save saves the present state of the task. When the store has its outcome, the task is
-// removed from memory. If the store has no room for the outcome, the task fails with an error that is
-// short and says so. After any other error, the outcome stays in memory until the store accepts it.
+// save saves the present state of the task. When the store has its outcome, the task is removed
+// from memory. If the store has no room for the outcome, the task fails with an error that is short
+// and says so, for a client must not take a tool for failed that has done its work. After any other
+// error, the outcome stays in memory until the store accepts it.
 func (t *Task) save() {
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -351,7 +380,8 @@ func (t *Task) save() {
 	}
 }
 
-// saveAgain saves an outcome that could not be saved before.
+// saveAgain saves an outcome that could not be saved before. There is no timer for that: whoever
+// asks for the task calls it, and a task that nobody asks for may be lost with the process.
 func (t *Task) saveAgain() {
 	t.mu.Lock()
 	unsaved := t.unsaved
@@ -361,12 +391,12 @@ func (t *Task) saveAgain() {
 	}
 }
 
-// wake wakes all who wait for a change. They look themselves what has changed: several changes may wake
-// them once. The caller holds the mutex.
+// wake wakes all who wait for a change, by a new channel for the next one. They look themselves
+// what has changed: several changes may wake them once. The caller holds the mutex.
 func (t *Task) wake() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// HasBegun reports whether the call has become a task.
+// HasBegun reports whether the call has become a task. Once it does, it always will.
 func (t *Task) HasBegun() bool { return wait.IsClosed(t.begun) }

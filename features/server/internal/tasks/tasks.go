@@ -29,10 +29,12 @@ var (
 // failure always finds room.
 const FailureRoom = 1 << 10
 
-// LongestID is the maximum length of a task's id: a node, a mark and rand.Text.
+// LongestID is the maximum length of a task's id: a node, a mark and rand.Text. A longer one is not
+// looked up: no store need expect it.
 const LongestID = nodename.Longest + len(nodename.Mark) + 26
 
-// A Record is server.TaskRecord.
+// A Record is server.TaskRecord: what a store keeps of a task. It is complete, so that any process
+// can answer for a task that has ended.
 type Record struct {
 	Task    protocol.DetailedTask
 	Tool    string
@@ -43,7 +45,8 @@ type Record struct {
 	Expires time.Time
 }
 
-// A Store is server.TaskStore.
+// A Store is server.TaskStore, whose documentation says what each method has to do. Nobody holds a
+// mutex of Tasks while it works.
 type Store interface {
 	Save(ctx context.Context, r *Record) error
 	Load(ctx context.Context, id string) (*Record, error)
@@ -51,7 +54,9 @@ type Store interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// A Guard runs code of the program, and turns its panic into an error.
+// A Guard runs code of the program, and turns its panic into an error. Stores, carriers and
+// callbacks run in one: a mistake there fails one request, and not the server. Where says what ran,
+// for the log.
 type Guard = func(where string, f func() error) error
 
 // Config is what tasks need of their server.
@@ -74,6 +79,8 @@ type Tasks struct {
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // counts the goroutines of handlers
 
+	// Handlers and live differ: a handler may go on after its task has ended, and a task may wait
+	// for a store after its handler.
 	mu       sync.Mutex
 	handlers map[*Task]struct{} // the tasks whose handler runs
 	live     map[string]*Task   // tasks that have not ended, or are not saved
@@ -81,7 +88,7 @@ type Tasks struct {
 	ending chan struct{} // holds one token while a task whose node has ended is looked at
 }
 
-// Of returns tasks of which none is there yet, or only those that the store has.
+// Of returns tasks of which none is there yet, or only those that the store has. It starts nothing.
 func Of(c Config) *Tasks {
 	ts := &Tasks{Config: c, handlers: make(map[*Task]struct{}), live: make(map[string]*Task), ending: make(chan struct{}, 1)}
 	ts.ctx, ts.end = context.WithCancelCause(context.Background())
@@ -89,19 +96,26 @@ func Of(c Config) *Tasks {
 }
 
 // Serve runs the handler of a task that has a place. It returns the task that the call has become:
-// at once if after is 0, and otherwise when so much time has passed. It returns nil if the handler
-// returns before that; what it has returned is then Task.Err.
+// at once if after is 0, and otherwise when so much time has passed, or when the handler asks in a
+// way that takes a task. It returns nil if the handler returns before that; what it has returned is
+// then Task.Err.
 func (ts *Tasks) Serve(ctx context.Context, t *Task, after time.Duration) (*protocol.Task, error) {
-	if after == 0 {
-		if err := t.make(); err != nil {
-			t.over = true
-			ts.leave(t)
-			return nil, err
-		}
+	if after != 0 {
 		go t.run()
-		return t.created(), nil
+		return t.await(ctx, after), nil
+	}
+	if err := t.make(); err != nil {
+		t.over = true
+		ts.leave(t)
+		return nil, err
 	}
 	go t.run()
+	return t.created(), nil
+}
+
+// await waits until the call has become a task, or will never be one: then it returns nil. A client
+// that leaves before takes the call with it, but not a task.
+func (t *Task) await(ctx context.Context, after time.Duration) *protocol.Task {
 	timer := time.NewTimer(after)
 	defer timer.Stop()
 	for late := timer.C; ; {
@@ -110,34 +124,38 @@ func (ts *Tasks) Serve(ctx context.Context, t *Task, after time.Duration) (*prot
 			late = nil
 			_ = t.make() // if there is no room for a task, it stays a call
 		case <-t.begun:
-			return t.created(), nil
+			return t.created()
 		case <-t.done:
-			return nil, nil
+			return nil
 		case <-ctx.Done():
 			if t.giveUp(context.Cause(ctx)) {
 				<-t.done // its outcome is the answer, if anybody still wants it
-				return nil, nil
+				return nil
 			}
 		}
 	}
 }
 
-// Err returns what the handler has returned last. Call it after Serve has returned no task.
+// Err returns what the handler has returned last. Call it after Serve has returned no task: until
+// then the handler writes it.
 func (t *Task) Err() error { return t.err }
 
-// storing returns a context for saving, which does not end with a request.
+// storing returns a context for saving, which does not end with a request: a client that leaves
+// must not undo what others have seen. A store that takes longer has failed.
 func storing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }
 
-// save saves a task that a call of the peer began.
+// save saves a task that a call of the peer began. Saves of one task must not overlap: Task.saving
+// sees to that here, and Tasks.ending for one whose node has ended.
 func (ts *Tasks) save(guard Guard, r *Record) error {
 	ctx, cancel := storing()
 	defer cancel()
 	return guard("TaskStore.Save", func() error { return ts.Store.Save(ctx, r) })
 }
 
-// Enter reserves a place for a handler. Serve or Drop must follow.
+// Enter reserves a place for a handler. Serve or Drop must follow. It refuses when the server
+// closes, in the same step in which Stop collects the handlers, so none is missed there.
 func (ts *Tasks) Enter(t *Task) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -152,7 +170,8 @@ func (ts *Tasks) Enter(t *Task) error {
 	return nil
 }
 
-// leave releases the place of a handler.
+// leave releases the place of a handler. It is called once for each Enter, when nothing of the
+// handler runs any more.
 func (ts *Tasks) leave(t *Task) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -172,7 +191,7 @@ func (ts *Tasks) Stop(why error) {
 	}
 }
 
-// Wait waits for the handlers, as places.Await does.
+// Wait waits for the handlers, as places.Await does. It ends none of them: Stop does.
 func (ts *Tasks) Wait(ctx context.Context, grace time.Duration) []string {
 	return places.Await(ctx, grace, &ts.running, func() (names []string) {
 		ts.mu.Lock()
@@ -184,8 +203,9 @@ func (ts *Tasks) Wait(ctx context.Context, grace time.Duration) []string {
 	})
 }
 
-// Find returns the present state of a task, if the client of a call may see it. If the
-// task runs in this process, Find also returns it.
+// Find returns the present state of a task, if the client of a call may see it. If the task runs in
+// this process, Find also returns it. A task of somebody else is as unknown as one that never was,
+// so that ids cannot be tried out.
 func (ts *Tasks) Find(ctx context.Context, c *Request, id string) (*Record, *Task, error) {
 	if err := refusal.Missing(c.Method, "taskId", id); err != nil {
 		return nil, nil, err
@@ -231,8 +251,9 @@ func (ts *Tasks) Look(ctx context.Context, guard Guard, id string) (*Record, *Ta
 	return r, nil, err
 }
 
-// load returns a task as it was saved last. It fails with catalog.ErrNotFound, also if the task has expired: a
-// store may forget that at any time, and a client must not see it come and go.
+// load returns a task as it was saved last, which may be before its last change. It fails with
+// catalog.ErrNotFound, also if the task has expired: a store may forget that at any time, and a
+// client must not see it come and go.
 func (ts *Tasks) load(ctx context.Context, guard Guard, id string) (r *Record, err error) {
 	err = guard("TaskStore.Load", func() (err error) {
 		r, err = ts.Store.Load(ctx, id)
