@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -36,5 +37,22 @@ func TestExitErrorIsOneLine(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
+	}
+}
+
+// The text of a StatusError is the status, and what the server said of it, if it did: its error, or else
+// its body.
+func TestStatusErrorSaysWhatTheServerSaid(t *testing.T) {
+	fault := &jsonrpc.Error{Code: -32603, Message: "no room"}
+	for want, err := range map[string]transport.StatusError{
+		"HTTP status 404":                   {Status: 404},
+		"HTTP status 503":                   {Status: 503, Body: " \n"},
+		"HTTP status 502: no route":         {Status: 502, Body: " no route\n"},
+		"HTTP status 500: " + fault.Error(): {Status: 500, Fault: fault},
+		"HTTP status 400: " + fault.Error(): {Status: 400, Fault: fault, Body: "{}"},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("%+v is %q, want %q", err, got, want)
+		}
 	}
 }

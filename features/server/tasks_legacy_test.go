@@ -202,6 +202,31 @@ func TestQuestionsOfALegacyTaskGoToTheWaitingClient(t *testing.T) {
 	})
 }
 
+// A client that cancels its tasks/result takes back only that: the questions that it was asked are withdrawn, the task
+// goes on, and the next tasks/result gets the questions.
+//
+// Guarantees: G-0032.12
+func TestACancelledWaitForALegacyTaskIsOver(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		w.session()
+		id := w.beginLegacy("waits", "")
+		w.want(`"input_required"`)
+		for _, wait := range []string{`"one"`, `"two"`} {
+			w.send(legacy(wait, "tasks/result", `"taskId":"`+id+`"`))
+			w.want(`"method":"elicitation/create"`)
+			w.want(`"method":"elicitation/create"`)
+			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + wait + `}}`)
+			w.want(`"method":"notifications/cancelled"`)
+			w.want(`"method":"notifications/cancelled"`)
+			w.wantNothing()
+		}
+		if got := w.ask(legacy(`2`, "tasks/get", `"taskId":"`+id+`"`)).Result; string(got["status"]) != `"input_required"` {
+			t.Errorf("got %s, want that the task still waits", got)
+		}
+	})
+}
+
 // Without Legacy, a server offers no tasks to clients of 2025-11-25.
 func TestLegacyTasksAreOffUnlessAskedFor(t *testing.T) {
 	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {

@@ -116,6 +116,14 @@ func TestFlushCallsWorkOfTheReceiver(t *testing.T) {
 	send(t, b, 0, "4")
 	theirs.Flush(0)
 	toA.want(t, "frame 4")
+	b.Grant(transport.Main, 1)
+	send(t, a, 0, "5")
+	send(t, a, 0, "6") // waits for credit
+	toB.want(t, "frame 5, work true")
+	b.Grant(transport.Main, 1)
+	toB.want(t, "frame 6, work false")
+	ours.Flush(0)
+	toB.want(t, "work 1") // as was promised for frame 5
 }
 
 // A frame is delivered without a copy.

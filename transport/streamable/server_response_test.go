@@ -227,7 +227,8 @@ type stuckWriter struct {
 	isInterrupted bool
 	status        int
 	writes        int
-	aborted       bool // whether the response was aborted
+	aborted       bool   // whether the response was aborted
+	read          []byte // what it has read since it was released
 }
 
 func (w *stuckWriter) Header() http.Header    { return w.header }
@@ -240,12 +241,13 @@ func (w *stuckWriter) Write(b []byte) (int, error) {
 	case <-w.interrupted:
 		return 0, errors.New("interrupted")
 	case <-w.released:
+		w.read = append(w.read, b...)
 		return len(b), nil
 	}
 }
 
 func (w *stuckWriter) SetWriteDeadline(deadline time.Time) error {
-	if deadline.Before(time.Now()) && !w.isDeaf && !w.isInterrupted {
+	if !deadline.IsZero() && deadline.Before(time.Now()) && !w.isDeaf && !w.isInterrupted {
 		w.isInterrupted = true
 		close(w.interrupted)
 	}

@@ -232,6 +232,45 @@ func TestListenersLeaveInAnyOrder(t *testing.T) {
 	})
 }
 
+// A listener that was replaced ends while its successor does not read: what waits for the successor
+// arrives all the same, each message once and in order.
+func TestAReplacedListenerTakesNothingFromItsSuccessor(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		p := b.peer(t, 0)
+		listens := func() (*stuckWriter, chan struct{}) { // it reads what comes first
+			w, served := b.serveStuck("GET", "", session)
+			close(w.released)
+			synctest.Wait()
+			w.released = make(chan struct{})
+			return w, served
+		}
+		first, firstServed := listens()
+		p.mustSend(t, transport.Outbound{Frame: notice(0)})
+		synctest.Wait() // until it writes
+		second, secondServed := listens()
+		want := "id: 0-1\nretry: 1000\ndata: \n\n"
+		for n := 1; n < 5; n++ {
+			if n == 4 {
+				close(first.released)
+				<-firstServed
+			}
+			p.mustSend(t, transport.Outbound{Frame: notice(n)})
+			synctest.Wait() // until it writes the first of them
+			want += fmt.Sprintf("id: 0-%d\ndata: %s\n\n", n+1, noticeLine(n))
+		}
+		close(second.released)
+		synctest.Wait()
+		if got := string(second.read); got != want {
+			t.Errorf("the successor got %q, want %q", got, want)
+		}
+		if err := p.link.Close(0); err != nil {
+			t.Error(err)
+		}
+		<-secondServed
+	})
+}
+
 // Close interrupts a listener that was replaced, even if later listeners have
 // disconnected.
 //
@@ -248,6 +287,26 @@ func TestCloseInterruptsAListenerThatWasCut(t *testing.T) {
 			t.Errorf("Close returned %v, interrupted: %t", err, stuck.isInterrupted)
 		}
 		<-first
+	})
+}
+
+// An answer that Close interrupts while it is written is lost with the link: it is neither reported by itself
+// nor called unsent, since a part of it may have arrived.
+func TestAnAnswerThatCloseInterrupts(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		_, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+		p := b.peer(t, 0)
+		p.mustSend(t, transport.Outbound{Stream: p.newest(), Tag: 7, Frame: notice(1)})
+		synctest.Wait() // until it writes
+		if err := p.link.Close(0); err != nil {
+			t.Error(err)
+		}
+		<-served
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.failed) != 0 || len(p.losses) != 1 || len(p.losses[0].Unsent) != 0 {
+			t.Errorf("got the failed messages %v and the losses %+v, want one loss with nothing unsent", p.failed, p.losses)
+		}
 	})
 }
 
