@@ -163,7 +163,7 @@ func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {
 func faultOf(err error) error {
 	var call *conn.CallError
 	var fault *jsonrpc.Error
-	if errors.As(err, &call) && call.Cause == conn.Answered && errors.As(call.Err, &fault) {
+	if errors.As(err, &call) && call.Cause == conn.PeerError && errors.As(call.Err, &fault) {
 		return &jsonrpc.Error{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 	}
 	return nil

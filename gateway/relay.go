@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -136,10 +137,6 @@ func (g *Gateway) relayed(ctx context.Context, name, method string, params json.
 
 // relay passes a request of a client on. If the server has not answered, away says what became of the call.
 func (g *Gateway) relay(ctx context.Context, name, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
-	session, away := g.reach(ctx, name)
-	if away != nil {
-		return nil, away, nil
-	}
 	if params, err = answered(ctx, params); err != nil {
 		return nil, nil, err
 	}
@@ -147,17 +144,25 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		u.calls.Add(1)
 		defer u.calls.Add(-1)
 	}
-	o := session.Calls()
-	o.ProgressRestarts = true
-	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
-	result, err = session.With(o).Relay(ctx, method, params)
-	if err != nil {
-		if fault := faultOf(err); fault != nil {
-			return nil, nil, fault
+	for again := true; ; again = false {
+		session, away := g.reach(ctx, name)
+		if away != nil {
+			return nil, away, nil
 		}
-		return nil, g.failed(name, err), nil
+		o := session.Calls()
+		o.ProgressRestarts = true
+		o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
+		result, err = session.With(o).Relay(ctx, method, params)
+		switch fault := faultOf(err); {
+		case err == nil:
+			return asking(result)
+		case fault != nil:
+			return nil, nil, fault
+		case again && errors.Is(err, client.ErrUnavailable): // it was lost just now, and the request was not sent
+		default:
+			return nil, g.failed(name, err), nil
+		}
 	}
-	return asking(result)
 }
 
 // A round is the state of a call that a modern server has answered with questions.

@@ -1,0 +1,163 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// Progress comes to the client that has asked for it, in order, under its own token.
+//
+// Guarantees: G-0088.6
+func TestProgressOfACall(t *testing.T) {
+	eras(t, func(t *testing.T, front, back string) {
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		next := make(chan struct{})
+		server.AddTool(s, protocol.Tool{Name: "work"}, func(ctx context.Context, _ struct{}) (string, error) {
+			for i := range 3 {
+				server.Progress(ctx, i+1, 3, "step")
+				<-next // so that none replaces another
+			}
+			return "done", nil
+		})
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, client.Options{})
+		var got []float64
+		view := session.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) {
+			got = append(got, p.Progress)
+			next <- struct{}{}
+		}})
+		if text, err := client.Call[string](timeout(t), view, "a__work", nil); err != nil || text != "done" {
+			t.Fatalf("%q, %v", text, err)
+		}
+		if !slices.Equal(got, []float64{1, 2, 3}) {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// An error of a server comes to the client as it is.
+//
+// Guarantees: G-0088.6
+func TestErrorsPassUnchanged(t *testing.T) {
+	eras(t, func(t *testing.T, front, back string) {
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "fail"}, func(context.Context, struct{}) (string, error) {
+			return "", &jsonrpc.Error{Code: -32099, Message: "own", Data: []byte(`{"a":[1]}`)}
+		})
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, client.Options{})
+		_, err := client.Call[string](timeout(t), session, "a__fail", nil)
+		var fault *jsonrpc.Error
+		if !errors.As(err, &fault) || fault.Code != -32099 || fault.Message != "own" || string(fault.Data) != `{"a":[1]}` {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A change of a server's list is announced once, and the list is the new one then.
+//
+// Guarantees: G-0088.7
+func TestChangedListsAreAnnouncedOnce(t *testing.T) {
+	eras(t, func(t *testing.T, front, back string) {
+		synctest.Test(t, func(t *testing.T) {
+			servers := two()
+			f := newFleet(t, back, servers)
+			told := 0
+			session := f.client(front, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+				if _, ok := e.(*client.ToolsChanged); ok {
+					told++
+				}
+			}})
+			toolNames(t, session)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			told = 0
+			for _, name := range []string{"x", "y", "z"} {
+				server.AddTool(servers["a"], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+				server.AddTool(servers["b"], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if names := strings.Join(toolNames(t, session), " "); told != 1 || names != "a__who a__x a__y a__z b__who b__x b__y b__z" {
+				t.Errorf("told %d times of %s", told, names)
+			}
+		})
+	})
+}
+
+// A subscriber is told of updates, also after the connection with the server was lost, until it unsubscribes.
+//
+// Guarantees: G-0088.7
+func TestUpdatesOfResources(t *testing.T) {
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
+			t.Run(front+" to "+back, func(t *testing.T) {
+				servers := two()
+				f := newFleet(t, back, servers)
+				updates := make(chan string, 16)
+				session := f.client(front, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+					if updated, ok := e.(*client.ResourceUpdated); ok {
+						updates <- updated.URI
+					}
+				}})
+				ctx := timeout(t)
+				failOn(t, session.Subscribe(ctx, &protocol.SubscribeParams{URI: "a:/one"}))
+				await := func(what string) {
+					t.Helper()
+					select {
+					case uri := <-updates:
+						if uri != "a:/one" {
+							t.Errorf("%s: told of %s", what, uri)
+						}
+					case <-ctx.Done():
+						t.Fatalf("%s: not told", what)
+					}
+				}
+				servers["a"].ResourceUpdated("a:/one")
+				await("an update")
+				f.kill("a", true)
+				if _, err := client.Call[string](ctx, session, "a__who", nil); err != nil {
+					t.Fatal(err)
+				}
+				await("a gap")
+				if err := session.Subscribe(ctx, &protocol.SubscribeParams{URI: "c:/none"}); err == nil && protocol.IsLegacy(front) {
+					t.Error("a resource that nobody has can be subscribed to")
+				}
+				failOn(t, session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: "a:/one"}))
+			})
+		}
+	}
+}
+
+// Applying a file again leaves the servers alone that have not changed, and stops those that are gone, with their tools.
+//
+// Guarantees: G-0088.4
+func TestApplyTouchesOnlyWhatHasChanged(t *testing.T) {
+	f := newFleet(t, protocol.Latest, two())
+	session := f.client(protocol.Latest, client.Options{})
+	toolNames(t, session)
+	epoch := f.Report().Servers[0].Status.Epoch
+	changes, err := f.Apply(t.Context(), fileOf(t, "a", "b__c"))
+	if wrong := (*gateway.ConfigError)(nil); !errors.As(err, &wrong) || len(wrong.Mistakes) != 1 || len(changes.Stopped) > 0 {
+		t.Errorf("a file with a mistake: %v, %v", changes, err)
+	}
+	if names := toolNames(t, session); !slices.Equal(names, []string{"a__who", "b__who"}) {
+		t.Errorf("after a file with a mistake: %q", names)
+	}
+	f.apply(fileOf(t, "a"))
+	if names := toolNames(t, session); !slices.Equal(names, []string{"a__who"}) {
+		t.Errorf("after the end of b: %q", names)
+	}
+	if now := f.Report(); len(now.Servers) != 1 || now.Servers[0].Status.Epoch != epoch {
+		t.Errorf("a was started again: %v", now.Servers)
+	}
+}

@@ -1,0 +1,187 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// asker is a server with tools that ask: the user twice, for a page to be opened, the model, and for the roots.
+func asker() (s *server.Server, runs func() int) {
+	var mu sync.Mutex
+	n := 0
+	s = server.New(protocol.Implementation{Name: "asker", Version: "1"}, server.Options{})
+	add := func(name string, ask func(context.Context) (string, error)) {
+		server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
+			mu.Lock()
+			n++
+			mu.Unlock()
+			return ask(ctx)
+		}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+	}
+	type form struct {
+		Text string `json:"text"`
+	}
+	add("form", func(ctx context.Context) (string, error) {
+		first, err := server.Elicit[form](ctx, "first")
+		if err != nil {
+			return "", err
+		}
+		second, err := server.Elicit[form](ctx, "second")
+		return first.Text + " " + second.Text, err
+	})
+	add("sample", func(ctx context.Context) (string, error) {
+		result, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 9, Messages: protocol.SamplingMessages{
+			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
+		}})
+		if err != nil {
+			return "", err
+		}
+		return result.Content.Text(), nil
+	})
+	add("roots", func(ctx context.Context) (string, error) {
+		roots, err := server.Roots(ctx)
+		if err != nil || len(roots) != 1 {
+			return "", err
+		}
+		return roots[0].URI, nil
+	})
+	return s, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+// user answers the questions of servers: to each what it is called.
+func user(called string) client.Options {
+	return client.Options{
+		Elicit: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return client.Accept(map[string]string{"text": called + ":" + p.Message})
+		},
+		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text(called)}}, nil
+		},
+		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+			return []protocol.Root{{URI: "file:///" + called}}, nil
+		},
+	}
+}
+
+// questionEras are pairs of revisions in which a server can ask.
+func questionEras(t *testing.T, test func(t *testing.T, front, back string)) {
+	for _, front := range []string{protocol.Version20250618, protocol.LatestLegacy, protocol.Latest} {
+		for _, back := range []string{protocol.Version20250618, protocol.LatestLegacy, protocol.Latest} {
+			t.Run(front+" to "+back, func(t *testing.T) { test(t, front, back) })
+		}
+	}
+}
+
+// In each pair of eras the client of a call answers what the server asks, and the server runs the call once.
+//
+// Guarantees: G-0088.5
+func TestQuestionsInEachPairOfEras(t *testing.T) {
+	questionEras(t, func(t *testing.T, front, back string) {
+		s, runs := asker()
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, user("me"))
+		for tool, want := range map[string]string{"form": "me:first me:second", "sample": "me", "roots": "file:///me"} {
+			before := runs()
+			got, err := client.Call[string](timeout(t), session, "a__"+tool, nil)
+			if err != nil || got != want || runs() != before+1 {
+				t.Errorf("%s: %q, %v, and the tool ran %d times; want %q", tool, got, err, runs()-before, want)
+			}
+		}
+	})
+}
+
+// A client that has not said that it can be asked is not asked, and the call ends.
+//
+// Guarantees: G-0088.5
+func TestQuestionsNobodyCanAnswer(t *testing.T) {
+	questionEras(t, func(t *testing.T, front, back string) {
+		s, _ := asker()
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, client.Options{})
+		result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__sample"})
+		if err == nil && !result.IsError {
+			t.Errorf("got %s", result.Content.Text())
+		}
+	})
+}
+
+// While several clients have calls in flight on a connection that does not tell them apart, nobody is asked.
+//
+// Guarantees: G-0088.5
+func TestQuestionsGoToNobodyIfTheyMayBeAnothers(t *testing.T) {
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		held, asks := make(chan struct{}), make(chan struct{})
+		s, _ := asker()
+		server.AddTool(s, protocol.Tool{Name: "hold"}, func(ctx context.Context, _ struct{}) (string, error) {
+			close(held)
+			select {
+			case <-asks:
+			case <-ctx.Done():
+			}
+			return "", nil
+		})
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		one, other := f.client(front, user("one")), f.client(front, user("other"))
+		var holding sync.WaitGroup
+		holding.Go(func() {
+			if _, err := client.Call[string](timeout(t), other, "a__hold", nil); err != nil {
+				t.Error(err)
+			}
+		})
+		<-held
+		for _, tool := range []string{"sample", "form"} {
+			result, err := one.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__" + tool})
+			if err == nil && (!result.IsError || strings.Contains(result.Content.Text(), "one:") || strings.Contains(result.Content.Text(), "other:")) {
+				t.Errorf("%s: somebody has answered: %s", tool, result.Content.Text())
+			}
+		}
+		if f.Report().Refused != 2 {
+			t.Errorf("%d questions are counted as refused, want 2", f.Report().Refused)
+		}
+		close(asks)
+		holding.Wait()
+		if got, err := client.Call[string](timeout(t), one, "a__sample", nil); err != nil || got != "one" {
+			t.Errorf("alone: %q, %v", got, err)
+		}
+	}
+}
+
+// The user of a parked call who does not come back ends it at the server.
+//
+// Guarantees: G-0088.5, G-0088.6
+func TestCancelledCallEndsAtTheServer(t *testing.T) {
+	eras(t, func(t *testing.T, front, back string) {
+		began, ended := make(chan struct{}), make(chan struct{})
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "hold"}, func(ctx context.Context, _ struct{}) (string, error) {
+			close(began)
+			<-ctx.Done()
+			close(ended)
+			return "", nil
+		})
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, client.Options{})
+		ctx, cancel := context.WithCancel(timeout(t))
+		defer cancel()
+		go func() {
+			<-began
+			cancel()
+		}()
+		if _, err := client.Call[string](ctx, session, "a__hold", nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		select {
+		case <-ended:
+		case <-timeout(t).Done():
+			t.Error("the server still runs the call")
+		}
+	})
+}
