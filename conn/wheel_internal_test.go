@@ -116,6 +116,22 @@ func finish(l *loop) {
 	}
 }
 
+// A loop that is interrupted leaves the wheel, although its core has not ended.
+//
+// Guarantees: G-0025.6
+func TestInterruptedLoopLeavesTheWheel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := new(Wheel)
+		l := watched(t, w)
+		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		if over, _ := worked(l); !over {
+			t.Error("the loop goes on, want its end")
+		}
+		l.leave()
+		w.wantEmpty(t)
+	})
+}
+
 // An idle Conn whose peer is probed has no timer of its own, but a slot of the wheel.
 //
 // Guarantees: G-0025.6

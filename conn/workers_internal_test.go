@@ -12,7 +12,12 @@ import (
 
 // readyReceiver returns a ready loop, and the receiver of a link that lends its goroutine to handlers.
 func readyReceiver(t *testing.T, serve func(context.Context, *Incoming)) (*loop, *receiver) {
-	c := New(dead{}, Options{Dialect: cancellingDialect{}, Handler: handlerFunc(func(ctx context.Context, in *Incoming) (json.RawMessage, error) {
+	return sharingReceiver(t, new(Wheel), serve)
+}
+
+// sharingReceiver does what readyReceiver does, for a Conn that shares a Wheel.
+func sharingReceiver(t *testing.T, w *Wheel, serve func(context.Context, *Incoming)) (*loop, *receiver) {
+	c := New(dead{}, Options{Tuning: Tuning{Wheel: w}, Dialect: cancellingDialect{}, Handler: handlerFunc(func(ctx context.Context, in *Incoming) (json.RawMessage, error) {
 		serve(ctx, in)
 		return nil, nil
 	})})
@@ -32,6 +37,33 @@ func (f handlerFunc) ServeRequest(ctx context.Context, in *Incoming) (json.RawMe
 	return f(ctx, in)
 }
 func (handlerFunc) ServeNotification(context.Context, *Incoming) {}
+
+// A worker that has served a request of one Conn serves that of another as a worker of the other.
+func TestWorkerServesTheConnOfItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, by := new(Wheel), make(map[*worker]string)
+		var loops []*loop
+		for _, name := range []string{"a", "b"} {
+			l, r := sharingReceiver(t, w, func(_ context.Context, in *Incoming) { by[in.worker] += name })
+			l.unpark()
+			r.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Work: true})
+			r.Serve(false, nil)
+			synctest.Wait()
+			if l.tasks.n > 0 {
+				t.Errorf("%s: %d handlers still count, want none", name, l.tasks.n)
+			}
+			loops = append(loops, l)
+		}
+		for one, served := range by {
+			if len(by) != 1 || one == nil || served != "ab" {
+				t.Errorf("worker %p has served %q, of %d workers; want one that has served a and then b", one, served, len(by))
+			}
+		}
+		for _, l := range loops {
+			finish(l)
+		}
+	})
+}
 
 // If handlers are quick on average, they run on the goroutine of a link that lends it. While more requests
 // wait, they must be very quick.

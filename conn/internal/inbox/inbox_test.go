@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -166,6 +167,49 @@ func TestTooLargeNotificationIsShedItself(t *testing.T) {
 	if shed, _ := n.Add(newNotification("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
 		t.Fatalf("shed %q, left %q; want \"huge\", \"log\"", namesOf(shed), n.names())
 	}
+}
+
+// A recorder handles a notification when the test lets it, and counts what it is told.
+type recorder struct {
+	proceed      chan struct{}
+	eased, quiet int
+}
+
+func (r *recorder) Handle(notification) { <-r.proceed }
+func (r *recorder) Eased()              { r.eased++ }
+func (r *recorder) Quiet()              { r.quiet++ }
+
+// The owner is told once for each time that it awaits quiet, and not before the last handler has returned.
+func TestOwnerIsToldOfQuietOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{proceed: make(chan struct{})}
+		n := New[notification](4, 100, r)
+		if !n.AwaitQuiet() {
+			t.Error("an empty inbox is not quiet")
+		}
+		handle := func(want int) {
+			t.Helper()
+			r.proceed <- struct{}{}
+			synctest.Wait()
+			if r.quiet != want {
+				t.Errorf("the owner was told of quiet %d times, want %d", r.quiet, want)
+			}
+		}
+		n.Add(newNotification("a", "", false, 1))
+		n.Add(newNotification("b", "", false, 1))
+		synctest.Wait()
+		if n.AwaitQuiet() {
+			t.Error("an inbox is quiet while a handler runs")
+		}
+		handle(0)
+		handle(1)
+		n.Add(newNotification("c", "", false, 1))
+		synctest.Wait()
+		handle(1)
+		if !n.Idle() || r.eased != 1 {
+			t.Errorf("idle: %v, told %d times that few wait; want true, once", n.Idle(), r.eased)
+		}
+	})
 }
 
 // For any arrivals: the bounds hold, nothing is dropped while there is room, those without a key are
