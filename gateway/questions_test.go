@@ -37,7 +37,7 @@ func asker() (s *server.Server, runs func() int) {
 		return first.Text + " " + second.Text, err
 	})
 	add("sample", func(ctx context.Context) (string, error) {
-		result, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 9, Messages: protocol.SamplingMessages{
+		result, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 9, Messages: []protocol.SamplingMessage{
 			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
 		}})
 		if err != nil {

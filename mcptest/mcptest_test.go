@@ -90,7 +90,7 @@ func (t *failureRecorder) end() {
 func invalidTools(next server.Handler) server.Handler {
 	return func(ctx context.Context, r *server.Request) (any, error) {
 		if r.Method == protocol.MethodListTools {
-			return &protocol.ListToolsResult{Tools: protocol.Tools{{Name: "bad"}}}, nil
+			return &protocol.ListToolsResult{Tools: []*protocol.Tool{{Name: "bad"}}}, nil
 		}
 		return next(ctx, r)
 	}

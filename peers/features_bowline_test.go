@@ -60,7 +60,7 @@ func featuredBowlineWith(t testing.TB, o server.Options) (http.Handler, func()) 
 		return form.Size, err
 	}, server.Asks(server.Waits, needs))
 	server.AddTool(s, protocol.Tool{Name: "sample"}, func(ctx context.Context, _ nothing) (string, error) {
-		sampled, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 10, Messages: protocol.SamplingMessages{
+		sampled, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 10, Messages: []protocol.SamplingMessage{
 			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
 		}})
 		if err != nil {

@@ -13,7 +13,8 @@ type Implementation struct {
 	Version     string `json:"version"`
 	Description string `json:"description,omitzero"`
 	WebsiteURL  string `json:"websiteUrl,omitzero"`
-	Icons       Icons  `json:"icons,omitzero"`
+	// Icons are at most MaxIcons when they are decoded.
+	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
 }
 
 // An Icon is an image that stands for a tool, resource, prompt or
@@ -24,11 +25,6 @@ type Icon struct {
 	Sizes    []string `json:"sizes,omitzero"` // such as "48x48" or "any"
 	Theme    string   `json:"theme,omitzero"` // "light" or "dark"; empty: either
 }
-
-// Icons are alternatives for one picture, at most MaxIcons when decoded.
-//
-//bowline:most MaxIcons icons
-type Icons []Icon
 
 // A Capability is a capability without settings: it is declared by its presence.
 // Unknown members are kept.

@@ -35,6 +35,7 @@ func readShared(text *scan.Text) stdjson.RawMessage {
 	return value
 }
 
+// readPart returns the text of a value other than null. It refers to the message.
 func readPart(text *scan.Text) []byte {
 	if text.Kind() == 'n' {
 		text.Fail()
@@ -50,6 +51,8 @@ func readPlain[T any](text *scan.Text) (value T) {
 	return value
 }
 
+// readMeta reads a _meta. Its values are copies, because a client may keep them for longer than
+// the message.
 func readMeta(text *scan.Text) Meta {
 	meta := Meta{}
 	for name := range text.Members {
@@ -74,6 +77,7 @@ func readOther(text *scan.Text, others map[string]stdjson.RawMessage, name []byt
 	return others
 }
 
+// readStrings reads an object whose members are all strings.
 func readStrings(text *scan.Text) map[string]string {
 	all := make(map[string]string)
 	for name := range text.Members {
@@ -82,9 +86,13 @@ func readStrings(text *scan.Text) map[string]string {
 	return all
 }
 
-func readTexts[S ~string](text *scan.Text) []S {
+// readTexts reads an array of at most so many strings. An empty array is not nil.
+func readTexts[S ~string](text *scan.Text, most int) []S {
 	all := []S{}
 	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
 		all = append(all, S(readWord(text)))
 	}
 	return all
@@ -105,6 +113,7 @@ func readInteger(text *scan.Text) int64 {
 	return n
 }
 
+// readFloat reads a number. Strings, which ParseFloat would read, too, are refused.
 func readFloat(text *scan.Text) float64 {
 	if text.Kind() != '0' {
 		text.Fail()
@@ -116,6 +125,7 @@ func readFloat(text *scan.Text) float64 {
 	return n
 }
 
+// readIdentifier reads a number or a string: an id of a request, or a token of progress.
 func readIdentifier(text *scan.Text) (id jsonrpc.ID) {
 	if id.UnmarshalJSON(text.Value()) != nil {
 		text.Fail()
@@ -141,6 +151,7 @@ func decodeContents(text *scan.Text) Contents {
 	return blocks
 }
 
+// decodeContent reads one block by its type. Reflection keeps a block of another type.
 func decodeContent(text *scan.Text) Content {
 	switch block := newContent(typeOf(text)).(type) {
 	case *TextContent:
@@ -179,6 +190,11 @@ func typeOf(text *scan.Text) (name string) {
 	return ""
 }
 
+// roomAfter returns for how many elements a list makes room at once when it has n. It is a few
+// only, because an element that is kept keeps those beside it.
+func roomAfter(n int) int { return min(max(n, 1), 16) }
+
+// decodePromptMessage reads a message, whose content stays nil if there is none.
 func decodePromptMessage(text *scan.Text, to *PromptMessage) {
 	for name := range text.Members {
 		switch string(name) {
@@ -224,6 +240,7 @@ func appendMeta(dst []byte, meta Meta) (_ []byte, ok bool) {
 	return closed(dst), true
 }
 
+// appendStrings appends an object of strings, in no order.
 func appendStrings(dst []byte, all map[string]string) (_ []byte, ok bool) {
 	dst = append(dst, '{')
 	for name, value := range all {
@@ -235,6 +252,7 @@ func appendStrings(dst []byte, all map[string]string) (_ []byte, ok bool) {
 	return closed(dst), true
 }
 
+// appendTexts appends an array of strings. Nil is an empty array.
 func appendTexts[S ~string](dst []byte, all []S) []byte {
 	dst = append(dst, '[')
 	for _, text := range all {
@@ -243,6 +261,7 @@ func appendTexts[S ~string](dst []byte, all []S) []byte {
 	return closedList(dst)
 }
 
+// appendFloat refuses what JSON cannot express.
 func appendFloat(dst []byte, n float64) ([]byte, bool) {
 	if math.IsNaN(n) || math.IsInf(n, 0) {
 		return nil, false
@@ -259,8 +278,10 @@ func appendIdentifier(dst []byte, id jsonrpc.ID) ([]byte, bool) {
 // closed ends an object, each of whose members ends with a comma.
 func closed(dst []byte) []byte { return endedBy(dst, '}') }
 
+// closedList ends an array, each of whose elements ends with a comma.
 func closedList(dst []byte) []byte { return endedBy(dst, ']') }
 
+// endedBy puts the end in place of the last comma, if there is one.
 func endedBy(dst []byte, end byte) []byte {
 	if last := len(dst) - 1; dst[last] == ',' {
 		dst[last] = end
@@ -269,6 +290,7 @@ func endedBy(dst []byte, end byte) []byte {
 	return append(dst, end)
 }
 
+// appendContents appends the blocks of a result, each with its type. Nil is an empty array.
 func appendContents(dst []byte, blocks Contents) (_ []byte, ok bool) {
 	dst = append(dst, '[')
 	for _, block := range blocks {
@@ -324,6 +346,9 @@ func appendPromptMessage(dst []byte, from *PromptMessage) (_ []byte, ok bool) {
 	}
 	return append(dst, '}'), true
 }
+
+// The functions that begin with size return about how many bytes a value takes on the wire. Too
+// few cost a second allocation, too many only memory.
 
 func sizeMeta(meta Meta) (size int) {
 	for name, value := range meta {

@@ -9,7 +9,7 @@ import (
 
 // Icons and annotations may not push a page to reflection.
 func BenchmarkPages(b *testing.B) {
-	icons := protocol.Icons{{Source: "https://example.com/a.png", MIMEType: "image/png", Sizes: []string{"48x48"}}}
+	icons := []protocol.Icon{{Source: "https://example.com/a.png", MIMEType: "image/png", Sizes: []string{"48x48"}}}
 	plain, withIcons := new(protocol.ListToolsResult), new(protocol.ListToolsResult)
 	resources := new(protocol.ListResourcesResult)
 	for range 100 {

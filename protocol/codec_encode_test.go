@@ -47,7 +47,7 @@ func TestPlainPageIsGeneral(t *testing.T) {
 			case 2:
 				tool.Others = map[string]json.RawMessage{"other": json.RawMessage("1")}
 			case 3:
-				tool.Icons = Icons{{Source: "a:b"}}
+				tool.Icons = []Icon{{Source: "a:b"}}
 			case 4:
 				tool.Execution = &ToolExecution{TaskSupport: TaskOptional}
 			}
@@ -61,7 +61,7 @@ func TestPlainPageIsGeneral(t *testing.T) {
 		}
 		sameEncoding(t, nil, page, page)
 	})
-	for _, page := range []*ListToolsResult{{}, {Tools: Tools{nil}}, {CacheableResult: CacheableResult{Result: Result{Meta: Meta{"a": json.RawMessage("1")}}}}} {
+	for _, page := range []*ListToolsResult{{}, {Tools: []*Tool{nil}}, {CacheableResult: CacheableResult{Result: Result{Meta: Meta{"a": json.RawMessage("1")}}}}} {
 		sameEncoding(t, page.Meta, page, page)
 	}
 }
@@ -142,7 +142,7 @@ func TestMostCallsArePlain(t *testing.T) {
 		&CallToolResult{Content: Contents{&TextContent{Text: "5"}, &TextContent{}}},
 		&CallToolResult{Result: Result{meta, ResultComplete}, StructuredContent: json.RawMessage(`{"sum":5}`), IsError: true},
 		&Tool{Name: "add", Title: "Add", Description: "adds", InputSchema: json.RawMessage(`{}`), OutputSchema: json.RawMessage(`{}`)},
-		&ListToolsResult{Tools: Tools{{Name: "add", InputSchema: json.RawMessage(`{}`), Annotations: new(ToolAnnotations)}}},
+		&ListToolsResult{Tools: []*Tool{{Name: "add", InputSchema: json.RawMessage(`{}`), Annotations: new(ToolAnnotations)}}},
 	} {
 		if _, ok := appendFast(nil, common); !ok {
 			t.Errorf("the fast encoder refuses %#v", common)

@@ -133,8 +133,9 @@ type ResourceLink struct {
 	MIMEType    string       `json:"mimeType,omitzero"`
 	Size        *int64       `json:"size,omitzero"` // bytes
 	Annotations *Annotations `json:"annotations,omitzero"`
-	Icons       Icons        `json:"icons,omitzero"`
-	Meta        Meta         `json:"_meta,omitzero"`
+	// Icons are at most MaxIcons when they are decoded.
+	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Meta  Meta   `json:"_meta,omitzero"`
 }
 
 // ToolUseContent is a block in which a model asks to use a tool (since

@@ -13,8 +13,8 @@ import (
 // encoding/json, which call Marshal and Unmarshal.
 //
 // A list that is nil is written as an empty array: where a schema wants a list, it does
-// not take null. encoding/json would write null, so each list has a method for it, and one
-// for go-json-experiment, which would take that of encoding/json otherwise.
+// not take null. encoding/json would write null, and know no limit when it decodes, so a struct
+// with such a list has these methods, too.
 //
 // Methods that are alike for many types are generated.
 //
@@ -37,28 +37,6 @@ func (r CallToolResult) MarshalJSON() ([]byte, error) { return Marshal(&r) }
 // UnmarshalJSON is Unmarshal, for encoding/json. It keeps nothing of raw: a json.Decoder
 // uses its buffer again.
 func (r *CallToolResult) UnmarshalJSON(raw []byte) error { return Unmarshal(bytes.Clone(raw), r) }
-
-// UnmarshalJSONFrom decodes a complete result, or one that asks.
-func (r *GetPromptResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*completePromptResult)(r))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (r GetPromptResult) MarshalJSON() ([]byte, error) { return Marshal(&r) }
-
-// UnmarshalJSON is Unmarshal, for encoding/json.
-func (r *GetPromptResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
-
-// UnmarshalJSONFrom decodes a complete result, or one that asks.
-func (r *ReadResourceResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*completeReadResult)(r))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (r ReadResourceResult) MarshalJSON() ([]byte, error) { return Marshal(&r) }
-
-// UnmarshalJSON is Unmarshal, for encoding/json.
-func (r *ReadResourceResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
 
 // MarshalJSON is Marshal, for encoding/json.
 func (m PromptMessage) MarshalJSON() ([]byte, error) { return Marshal(&m) }

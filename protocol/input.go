@@ -283,7 +283,8 @@ type ElicitationCompleteParams struct {
 
 // URLElicitationData is the data of a CodeURLElicitationRequired error.
 type URLElicitationData struct {
-	Elicitations Elicitations `json:"elicitations"`
+	// Elicitations are at most MaxInputs when they are decoded, and none of them is nil.
+	Elicitations []*ElicitParams `json:"elicitations" most:"MaxInputs elicitations of an error"`
 }
 
 // URLElicitationRequired returns the error for a request that cannot be served before the
@@ -297,12 +298,6 @@ func URLElicitationRequired(message string, pages ...*ElicitParams) error {
 	return &jsonrpc.Error{Code: CodeURLElicitationRequired, Message: message, Data: data}
 }
 
-// Elicitations holds the questions of one error: at most MaxInputs when decoded,
-// and none of them nil.
-//
-//bowline:most MaxInputs elicitations of an error
-type Elicitations []*ElicitParams
-
 // ListRootsParams asks for the roots of a client.
 type ListRootsParams struct {
 	RequestParams
@@ -310,8 +305,10 @@ type ListRootsParams struct {
 
 // ListRootsResult holds the roots of a client.
 type ListRootsResult struct {
-	Meta  Meta  `json:"_meta,omitzero"`
-	Roots Roots `json:"roots"` // nil when absent
+	Meta Meta `json:"_meta,omitzero"`
+	// Roots are at most MaxRoots when they are decoded.
+	// Absent ones are nil.
+	Roots []Root `json:"roots" most:"MaxRoots roots"`
 }
 
 // A Root is a directory or file in which a client lets servers work.
@@ -320,8 +317,3 @@ type Root struct {
 	Name string `json:"name,omitzero"`
 	Meta Meta   `json:"_meta,omitzero"`
 }
-
-// Roots holds the roots of a client, at most MaxRoots when decoded.
-//
-//bowline:most MaxRoots roots
-type Roots []Root

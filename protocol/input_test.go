@@ -51,7 +51,7 @@ func TestStampOfAResultThatAsks(t *testing.T) {
 	content := protocol.Texts("not sent")
 	for name, result := range map[string]protocol.ModernResult{
 		"tool":     &protocol.CallToolResult{InputRequired: asks, Content: content, StructuredContent: json.RawMessage("1"), IsError: true},
-		"prompt":   &protocol.GetPromptResult{InputRequired: asks, Messages: protocol.Messages{{Content: content[0]}}},
+		"prompt":   &protocol.GetPromptResult{InputRequired: asks, Messages: []protocol.PromptMessage{{Content: content[0]}}},
 		"resource": &protocol.ReadResourceResult{InputRequired: asks},
 	} {
 		const want = `{"_meta":{"io.modelcontextprotocol/serverInfo":{}},"resultType":"input_required","requestState":"s"}`
@@ -76,7 +76,7 @@ func TestInputResponsesAreReadByTheirMembers(t *testing.T) {
 	want := protocol.InputResponses{
 		"a": &protocol.ElicitResult{Action: protocol.ElicitAccept, Content: json.RawMessage(`{"size":3}`)},
 		"b": &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Content: protocol.SamplingContents{protocol.Text("hi")}, Model: "m", StopReason: protocol.StopEndTurn},
-		"c": &protocol.ListRootsResult{Roots: protocol.Roots{{URI: "file:///a"}}},
+		"c": &protocol.ListRootsResult{Roots: []protocol.Root{{URI: "file:///a"}}},
 		"d": &protocol.UnknownInputResponse{Raw: json.RawMessage(`{"shrug":true}`)},
 		"e": &protocol.UnknownInputResponse{Raw: json.RawMessage(`null`)},
 		"f": &protocol.UnknownInputResponse{Raw: json.RawMessage(`3`)},

@@ -33,7 +33,9 @@ type DiscoverParams struct {
 // MetaServerInfo.
 type DiscoverResult struct {
 	CacheableResult
-	SupportedVersions SupportedVersions  `json:"supportedVersions"` // nil when absent
+	// SupportedVersions are at most MaxVersions when they are decoded.
+	// Absent ones are nil.
+	SupportedVersions []string           `json:"supportedVersions" most:"MaxVersions supported versions"`
 	Capabilities      ServerCapabilities `json:"capabilities"`
 	Instructions      string             `json:"instructions,omitzero"`
 }

@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -51,6 +52,9 @@ func TestListsAreBounded(t *testing.T) {
 		var limit *protocol.LimitError
 		if err := protocol.Unmarshal(wire(list.limit+1), list.into()); !errors.As(err, &limit) || limit.Limit != list.limit {
 			t.Errorf("%s: one more got %v", name, err)
+		}
+		if err := json.Unmarshal(wire(list.limit+1), list.into()); !errors.As(err, &limit) || limit.Limit != list.limit {
+			t.Errorf("%s: one more got %v from encoding/json", name, err)
 		}
 		for _, wrong := range []string{`3`, `{}`, `"a"`, `[[]]`, `[3]`, `[` + list.element + `,7]`} {
 			text := strings.TrimSuffix(list.before, "[") + wrong + strings.TrimPrefix(list.after, "]")

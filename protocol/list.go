@@ -3,7 +3,9 @@ package protocol
 import (
 	"bytes"
 	"fmt"
+	"math"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -66,43 +68,53 @@ func readElements(from *jsontext.Decoder, opening jsontext.Token, limit int, wha
 	return err
 }
 
-// readList decodes an array of values. Null becomes a nil slice.
-func readList[E any](raw []byte, limit int, what string) ([]E, error) {
-	if isNull(raw) {
-		return nil, nil
-	}
-	all := []E{}
-	err := readArray(raw, limit, what, func(value jsontext.Value) error {
-		var element E
-		all = append(all, element)
-		return Unmarshal(value, &all[len(all)-1])
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+// A bound limits a list that is a member of an object. Each struct with such a list has a
+// decoder that checks it before reflection decodes the list, which knows no limits. The
+// elements are counted without being decoded: they may not take memory beyond the limit.
+type bound struct {
+	member string
+	most   int
+	what   string
+	whole  bool // no element may be null
 }
 
-// readPointers decodes an array of objects, none of which may be null. Null in
-// place of the array becomes a nil slice.
-func readPointers[E any](raw []byte, limit int, what string) ([]*E, error) {
-	if isNull(raw) {
-		return nil, nil
+// boundedFrom decodes an object from within another text, unless a list is beyond its bound.
+// Only the lists of the object itself are checked here: those within it are by their own structs.
+func boundedFrom(from *jsontext.Decoder, into any, bounds ...bound) error {
+	raw, err := from.ReadValue()
+	if err == nil && raw.Kind() == '{' {
+		err = readMembers(raw, unbounded, "members", func(name string, value jsontext.Value) error {
+			for _, b := range bounds {
+				if b.member == name {
+					return b.check(value)
+				}
+			}
+			return nil
+		})
 	}
-	all := []*E{}
-	err := readArray(raw, limit, what, func(value jsontext.Value) error {
-		if isNull(value) {
-			return fmt.Errorf("protocol: %s: number %d is null", what, len(all))
-		}
-		element := new(E)
-		all = append(all, element)
-		return Unmarshal(value, element)
-	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return all, nil
+	return json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true))
 }
+
+// check leaves it to reflection to refuse what is no array.
+func (b bound) check(list jsontext.Value) error {
+	if list.Kind() != '[' {
+		return nil
+	}
+	n := 0
+	return readArray(list, b.most, b.what, func(element jsontext.Value) error {
+		if b.whole && isNull(element) {
+			return fmt.Errorf("protocol: %s: number %d is null", b.what, n)
+		}
+		n++
+		return nil
+	})
+}
+
+// unbounded is the limit of a list that only the size of its message limits.
+const unbounded = math.MaxInt
 
 // readMembers calls member for each member of an object. The value is valid
 // until the next call. It reads no further than the first error or the limit.

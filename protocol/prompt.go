@@ -9,12 +9,15 @@ import (
 // A Prompt is a template of messages that a server offers. Unknown members are
 // kept.
 type Prompt struct {
-	Name        string          `json:"name"`
-	Title       string          `json:"title,omitzero"` // since 2025-06-18
-	Description string          `json:"description,omitzero"`
-	Arguments   PromptArguments `json:"arguments,omitzero"`
-	Icons       Icons           `json:"icons,omitzero"` // since 2025-11-25
-	Meta        Meta            `json:"_meta,omitzero"`
+	Name        string `json:"name"`
+	Title       string `json:"title,omitzero"` // since 2025-06-18
+	Description string `json:"description,omitzero"`
+	// Arguments are at most MaxArguments when they are decoded.
+	Arguments []PromptArgument `json:"arguments,omitzero" most:"MaxArguments arguments of a prompt"`
+	// Icons are at most MaxIcons when they are decoded.
+	// Since 2025-11-25.
+	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]stdjson.RawMessage `json:",unknown"`
 }
@@ -27,18 +30,6 @@ type PromptArgument struct {
 	Required    bool   `json:"required,omitzero"`
 }
 
-// PromptArguments describes the arguments of a prompt, at most MaxArguments when
-// decoded.
-//
-//bowline:most MaxArguments arguments of a prompt
-type PromptArguments []PromptArgument
-
-// Prompts holds the prompts of one page: at most MaxPageItems when decoded, and
-// none of them nil.
-//
-//bowline:most MaxPageItems prompts on a page
-type Prompts []*Prompt
-
 // ListPromptsParams asks for one page of prompts.
 type ListPromptsParams struct {
 	RequestParams
@@ -48,8 +39,10 @@ type ListPromptsParams struct {
 // ListPromptsResult is one page of prompts.
 type ListPromptsResult struct {
 	CacheableResult
-	Prompts    Prompts `json:"prompts"`             // nil when absent
-	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
+	// Prompts are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	Prompts    []*Prompt `json:"prompts" most:"MaxPageItems prompts on a page"`
+	NextCursor *string   `json:"nextCursor,omitzero"` // nil on the last page
 }
 
 // GetPromptParams asks for the messages of a prompt.
@@ -63,9 +56,11 @@ type GetPromptParams struct {
 // GetPromptResult holds the messages of a prompt.
 type GetPromptResult struct {
 	Result
-	Description   string         `json:"description,omitzero"`
-	Messages      Messages       `json:"messages"` // nil when absent; not sent while InputRequired is set
-	InputRequired *InputRequired `json:",inline"`  // the server asks; nil in a complete result
+	Description string `json:"description,omitzero"`
+	// Messages are at most MaxMessages when they are decoded.
+	// Absent ones are nil. They are not sent while InputRequired is set.
+	Messages      []PromptMessage `json:"messages" most:"MaxMessages messages of a prompt"`
+	InputRequired *InputRequired  `json:",inline"` // the server asks; nil in a complete result
 }
 
 // Stamp implements ModernResult.
@@ -74,15 +69,13 @@ func (r *GetPromptResult) Stamp(serverInfo stdjson.RawMessage) {
 	r.Result.Stamp(serverInfo)
 }
 
-type completePromptResult GetPromptResult // without methods
-
 // MarshalJSONTo encodes the result. While InputRequired is set, the result type
 // is input_required and only InputRequired and _meta are sent.
 func (r *GetPromptResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.InputRequired != nil {
 		return r.InputRequired.marshalAs(to, r.Result, nil)
 	}
-	return marshalTo(to, (*completePromptResult)(r))
+	return marshalTo(to, (*getPromptResultMembers)(r))
 }
 
 // A PromptMessage is one message of a prompt. Content must not be nil when it is
@@ -120,11 +113,6 @@ func (m *PromptMessage) UnmarshalJSON(raw []byte) error {
 	}
 	return nil
 }
-
-// Messages holds the messages of a prompt, at most MaxMessages when decoded.
-//
-//bowline:most MaxMessages messages of a prompt
-type Messages []PromptMessage
 
 // The types of a CompleteReference.
 const (
@@ -171,13 +159,9 @@ const MaxCompletions = 100
 
 // A Completion proposes values, best first.
 type Completion struct {
-	Values  CompletionValues `json:"values"`         // nil when absent
-	Total   *int64           `json:"total,omitzero"` // how many there are; nil when unknown
-	HasMore bool             `json:"hasMore,omitzero"`
+	// Values are at most MaxCompletionValues when they are decoded.
+	// Absent ones are nil.
+	Values  []string `json:"values" most:"MaxCompletionValues values of a completion"`
+	Total   *int64   `json:"total,omitzero"` // how many there are; nil when unknown
+	HasMore bool     `json:"hasMore,omitzero"`
 }
-
-// CompletionValues holds proposed values, at most MaxCompletionValues when
-// decoded.
-//
-//bowline:most MaxCompletionValues values of a completion
-type CompletionValues []string

@@ -18,17 +18,13 @@ type Resource struct {
 	MIMEType    string       `json:"mimeType,omitzero"`
 	Size        *int64       `json:"size,omitzero"` // bytes, before encoding; nil when unknown
 	Annotations *Annotations `json:"annotations,omitzero"`
-	Icons       Icons        `json:"icons,omitzero"` // since 2025-11-25
-	Meta        Meta         `json:"_meta,omitzero"`
+	// Icons are at most MaxIcons when they are decoded.
+	// Since 2025-11-25.
+	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
 }
-
-// Resources holds the resources of one page: at most MaxPageItems when decoded,
-// and none of them nil.
-//
-//bowline:most MaxPageItems resources on a page
-type Resources []*Resource
 
 // A ResourceTemplate describes all resources whose URIs match an RFC 6570 template.
 // Unknown members are kept.
@@ -39,17 +35,13 @@ type ResourceTemplate struct {
 	Description string       `json:"description,omitzero"`
 	MIMEType    string       `json:"mimeType,omitzero"` // if all of them have the same
 	Annotations *Annotations `json:"annotations,omitzero"`
-	Icons       Icons        `json:"icons,omitzero"` // since 2025-11-25
-	Meta        Meta         `json:"_meta,omitzero"`
+	// Icons are at most MaxIcons when they are decoded.
+	// Since 2025-11-25.
+	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
 }
-
-// ResourceTemplates holds the templates of one page: at most MaxPageItems when
-// decoded, and none of them nil.
-//
-//bowline:most MaxPageItems resource templates on a page
-type ResourceTemplates []*ResourceTemplate
 
 // ListResourcesParams asks for one page of resources.
 type ListResourcesParams struct {
@@ -60,8 +52,10 @@ type ListResourcesParams struct {
 // ListResourcesResult is one page of resources.
 type ListResourcesResult struct {
 	CacheableResult
-	Resources  Resources `json:"resources"`           // nil when absent
-	NextCursor *string   `json:"nextCursor,omitzero"` // nil on the last page
+	// Resources are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	Resources  []*Resource `json:"resources" most:"MaxPageItems resources on a page"`
+	NextCursor *string     `json:"nextCursor,omitzero"` // nil on the last page
 }
 
 // ListResourceTemplatesParams asks for one page of resource templates.
@@ -73,8 +67,10 @@ type ListResourceTemplatesParams struct {
 // ListResourceTemplatesResult is one page of resource templates.
 type ListResourceTemplatesResult struct {
 	CacheableResult
-	ResourceTemplates ResourceTemplates `json:"resourceTemplates"`   // nil when absent
-	NextCursor        *string           `json:"nextCursor,omitzero"` // nil on the last page
+	// ResourceTemplates are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	ResourceTemplates []*ResourceTemplate `json:"resourceTemplates" most:"MaxPageItems resource templates on a page"`
+	NextCursor        *string             `json:"nextCursor,omitzero"` // nil on the last page
 }
 
 // ReadResourceParams reads a resource.
@@ -88,8 +84,10 @@ type ReadResourceParams struct {
 // with several.
 type ReadResourceResult struct {
 	CacheableResult
-	Contents      ContentsOfResource `json:"contents"` // nil when absent; not sent while InputRequired is set
-	InputRequired *InputRequired     `json:",inline"`  // the server asks; nil in a complete result
+	// Contents are at most MaxContents when they are decoded.
+	// Absent ones are nil. They are not sent while InputRequired is set.
+	Contents      []ResourceContents `json:"contents" most:"MaxContents contents of a resource"`
+	InputRequired *InputRequired     `json:",inline"` // the server asks; nil in a complete result
 }
 
 // Text returns all texts of the result, with a line break between them.
@@ -109,15 +107,13 @@ func (r *ReadResourceResult) Stamp(serverInfo json.RawMessage) {
 	r.CacheableResult.Stamp(serverInfo)
 }
 
-type completeReadResult ReadResourceResult // without methods
-
 // MarshalJSONTo encodes the result. While InputRequired is set, the result type
 // is input_required and only InputRequired and _meta are sent.
 func (r *ReadResourceResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.InputRequired != nil {
 		return r.InputRequired.marshalAs(to, r.Result, nil)
 	}
-	return marshalTo(to, (*completeReadResult)(r))
+	return marshalTo(to, (*readResourceResultMembers)(r))
 }
 
 // ResourceContents is the text or the bytes of a resource. Set exactly one of Text and
@@ -160,12 +156,6 @@ func (c *ResourceContents) check() error {
 	return nil
 }
 
-// ContentsOfResource holds the answer to one resources/read, at most MaxContents
-// when decoded.
-//
-//bowline:most MaxContents contents of a resource
-type ContentsOfResource []ResourceContents
-
 // SubscribeParams asks a legacy server to report changes of a resource. The
 // result is an EmptyResult.
 type SubscribeParams struct {
@@ -197,19 +187,16 @@ type ListenParams struct {
 // A SubscriptionFilter names the notifications that a client asks for, or that a
 // server grants. Unknown members are kept, since extensions add some.
 type SubscriptionFilter struct {
-	ToolsListChanged      bool                       `json:"toolsListChanged,omitzero"`
-	PromptsListChanged    bool                       `json:"promptsListChanged,omitzero"`
-	ResourcesListChanged  bool                       `json:"resourcesListChanged,omitzero"`
-	ResourceSubscriptions ResourceURIs               `json:"resourceSubscriptions,omitzero"`
-	TaskIDs               TaskIDs                    `json:"taskIds,omitzero"` // the tasks extension
-	Others                map[string]json.RawMessage `json:",unknown"`
+	ToolsListChanged     bool `json:"toolsListChanged,omitzero"`
+	PromptsListChanged   bool `json:"promptsListChanged,omitzero"`
+	ResourcesListChanged bool `json:"resourcesListChanged,omitzero"`
+	// ResourceSubscriptions are at most MaxResourceURIs when they are decoded.
+	ResourceSubscriptions []string `json:"resourceSubscriptions,omitzero" most:"MaxResourceURIs resource subscriptions"`
+	// TaskIDs are at most MaxResourceURIs when they are decoded.
+	// The tasks extension.
+	TaskIDs []string                   `json:"taskIds,omitzero" most:"MaxResourceURIs task ids"`
+	Others  map[string]json.RawMessage `json:",unknown"`
 }
-
-// ResourceURIs names the resources of a subscription, at most MaxResourceURIs
-// when decoded.
-//
-//bowline:most MaxResourceURIs resource subscriptions
-type ResourceURIs []string
 
 // AcknowledgedParams says which notifications a server grants. It is the first
 // message of a subscription and carries MetaSubscriptionID, as the others do.

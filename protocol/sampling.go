@@ -9,37 +9,37 @@ import (
 // CreateMessageParams asks a client's model to continue a conversation.
 type CreateMessageParams struct {
 	RequestParams
-	Messages         SamplingMessages  `json:"messages"`
+	// Messages are at most MaxMessages when they are decoded.
+	Messages         []SamplingMessage `json:"messages" most:"MaxMessages messages of a conversation"`
 	ModelPreferences *ModelPreferences `json:"modelPreferences,omitzero"`
 	SystemPrompt     string            `json:"systemPrompt,omitzero"`
 	IncludeContext   string            `json:"includeContext,omitzero"` // "none", the default; since 2025-11-25, others need SamplingCapability.Context
 	Temperature      *float64          `json:"temperature,omitzero"`
 	MaxTokens        int64             `json:"maxTokens"` // an upper bound for the client
 	StopSequences    []string          `json:"stopSequences,omitzero"`
-	Metadata         json.RawMessage   `json:"metadata,omitzero"`   // an object for the provider of the model
-	Tools            Tools             `json:"tools,omitzero"`      // since 2025-11-25; needs SamplingCapability.Tools
-	ToolChoice       *ToolChoice       `json:"toolChoice,omitzero"` // since 2025-11-25; needs SamplingCapability.Tools
-	Task             *TaskMetadata     `json:"task,omitzero"`       // 2025-11-25 only
+	Metadata         json.RawMessage   `json:"metadata,omitzero"` // an object for the provider of the model
+	// Tools are at most MaxPageTools when they are decoded, and none of them is nil.
+	// Since 2025-11-25; needs SamplingCapability.Tools.
+	Tools      []*Tool       `json:"tools,omitzero" most:"MaxPageTools tools on a page"`
+	ToolChoice *ToolChoice   `json:"toolChoice,omitzero"` // since 2025-11-25; needs SamplingCapability.Tools
+	Task       *TaskMetadata `json:"task,omitzero"`       // 2025-11-25 only
 }
 
 // ModelPreferences says what kind of model a server would like. The client
 // decides.
 type ModelPreferences struct {
-	Hints                ModelHints `json:"hints,omitzero"`        // in order of preference; the client uses the first that matches
-	CostPriority         *float64   `json:"costPriority,omitzero"` // 0 to 1, as the two others
-	SpeedPriority        *float64   `json:"speedPriority,omitzero"`
-	IntelligencePriority *float64   `json:"intelligencePriority,omitzero"`
+	// Hints are at most MaxInputs when they are decoded.
+	// In order of preference; the client uses the first that matches.
+	Hints                []ModelHint `json:"hints,omitzero" most:"MaxInputs model hints"`
+	CostPriority         *float64    `json:"costPriority,omitzero"` // 0 to 1, as the two others
+	SpeedPriority        *float64    `json:"speedPriority,omitzero"`
+	IntelligencePriority *float64    `json:"intelligencePriority,omitzero"`
 }
 
 // A ModelHint is part of a model's name.
 type ModelHint struct {
 	Name string `json:"name,omitzero"`
 }
-
-// ModelHints are in order of preference, at most MaxInputs when decoded.
-//
-//bowline:most MaxInputs model hints
-type ModelHints []ModelHint
 
 // The modes of a ToolChoice.
 const (
@@ -59,11 +59,6 @@ type SamplingMessage struct {
 	Content SamplingContents `json:"content"`
 	Meta    Meta             `json:"_meta,omitzero"`
 }
-
-// SamplingMessages is a conversation, at most MaxMessages long when decoded.
-//
-//bowline:most MaxMessages messages of a conversation
-type SamplingMessages []SamplingMessage
 
 // Why a model stopped. The set is open.
 const (

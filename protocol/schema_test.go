@@ -68,7 +68,7 @@ func contentsOf(version string) protocol.Contents {
 // by the name of their definition and with every member that the revision has.
 func messages(version string, of protocol.RequestParams) map[string]any {
 	cursor := pointer("next")
-	icons := since(version, protocol.Version20251125, protocol.Icons{{Source: "https://a/b.png", MIMEType: "image/png", Sizes: []string{"48x48"}, Theme: "dark"}})
+	icons := since(version, protocol.Version20251125, []protocol.Icon{{Source: "https://a/b.png", MIMEType: "image/png", Sizes: []string{"48x48"}, Theme: "dark"}})
 	title := since(version, protocol.Version20250618, "Title")
 	meta := since(version, protocol.Version20250618, protocol.Meta{"a": json.RawMessage("1")})
 	text := protocol.ResourceContents{URI: "file:///a", MIMEType: "text/plain", Text: pointer(""), Meta: meta}
@@ -81,32 +81,32 @@ func messages(version string, of protocol.RequestParams) map[string]any {
 	template := &protocol.ResourceTemplate{URITemplate: "file:///{a}", Name: "a", Title: title, Description: "d", MIMEType: "text/plain",
 		Annotations: &protocol.Annotations{Priority: pointer(1.0)}, Icons: icons, Meta: meta}
 	prompt := &protocol.Prompt{Name: "review", Title: title, Description: "d", Icons: icons, Meta: meta,
-		Arguments: protocol.PromptArguments{{Name: "file", Title: title, Description: "d", Required: true}}}
-	var prompts protocol.Messages
+		Arguments: []protocol.PromptArgument{{Name: "file", Title: title, Description: "d", Required: true}}}
+	var prompts []protocol.PromptMessage
 	for _, block := range contentsOf(version) {
 		prompts = append(prompts, protocol.PromptMessage{Role: protocol.RoleUser, Content: block})
 	}
 	return map[string]any{
 		"ListToolsRequest":     request(protocol.MethodListTools, protocol.ListToolsParams{RequestParams: of, Cursor: cursor}),
-		"ListToolsResult":      protocol.ListToolsResult{Tools: protocol.Tools{tool}, NextCursor: cursor},
+		"ListToolsResult":      protocol.ListToolsResult{Tools: []*protocol.Tool{tool}, NextCursor: cursor},
 		"CallToolRequest":      request(protocol.MethodCallTool, protocol.CallToolParams{RequestParams: of, Name: "add", Arguments: json.RawMessage(`{"a":1}`)}),
 		"CallToolResult":       protocol.CallToolResult{Content: contentsOf(version), StructuredContent: json.RawMessage(`{"sum":3}`), IsError: true},
 		"ListResourcesRequest": request(protocol.MethodListResources, protocol.ListResourcesParams{RequestParams: of, Cursor: cursor}),
-		"ListResourcesResult":  protocol.ListResourcesResult{Resources: protocol.Resources{resource}, NextCursor: cursor},
+		"ListResourcesResult":  protocol.ListResourcesResult{Resources: []*protocol.Resource{resource}, NextCursor: cursor},
 		"ListResourceTemplatesRequest": request(protocol.MethodListResourceTemplates,
 			protocol.ListResourceTemplatesParams{RequestParams: of, Cursor: cursor}),
-		"ListResourceTemplatesResult": protocol.ListResourceTemplatesResult{ResourceTemplates: protocol.ResourceTemplates{template}, NextCursor: cursor},
+		"ListResourceTemplatesResult": protocol.ListResourceTemplatesResult{ResourceTemplates: []*protocol.ResourceTemplate{template}, NextCursor: cursor},
 		"ReadResourceRequest":         request(protocol.MethodReadResource, protocol.ReadResourceParams{RequestParams: of, URI: "file:///a"}),
-		"ReadResourceResult":          protocol.ReadResourceResult{Contents: protocol.ContentsOfResource{text, {URI: "file:///b", Blob: []byte{1}}}},
+		"ReadResourceResult":          protocol.ReadResourceResult{Contents: []protocol.ResourceContents{text, {URI: "file:///b", Blob: []byte{1}}}},
 		"ListPromptsRequest":          request(protocol.MethodListPrompts, protocol.ListPromptsParams{RequestParams: of, Cursor: cursor}),
-		"ListPromptsResult":           protocol.ListPromptsResult{Prompts: protocol.Prompts{prompt}, NextCursor: cursor},
+		"ListPromptsResult":           protocol.ListPromptsResult{Prompts: []*protocol.Prompt{prompt}, NextCursor: cursor},
 		"GetPromptRequest":            request(protocol.MethodGetPrompt, protocol.GetPromptParams{RequestParams: of, Name: "review", Arguments: map[string]string{"file": "a"}}),
 		"GetPromptResult":             protocol.GetPromptResult{Description: "d", Messages: prompts},
 		"CompleteRequest": request(protocol.MethodComplete, protocol.CompleteParams{RequestParams: of,
 			Ref:      protocol.CompleteReference{Type: protocol.ReferencePrompt, Name: "review", Title: title},
 			Argument: protocol.CompleteArgument{Name: "file", Value: "a"},
 			Context:  since(version, protocol.Version20250618, &protocol.CompleteContext{Arguments: map[string]string{"b": "c"}})}),
-		"CompleteResult":        protocol.CompleteResult{Completion: protocol.Completion{Values: protocol.CompletionValues{"a"}, Total: pointer(int64(7)), HasMore: true}},
+		"CompleteResult":        protocol.CompleteResult{Completion: protocol.Completion{Values: []string{"a"}, Total: pointer(int64(7)), HasMore: true}},
 		"CancelledNotification": notification(protocol.NotificationCancelled, protocol.CancelledParams{RequestID: jsonrpc.IntegerID(1), Reason: "no"}),
 		"ProgressNotification": notification(protocol.NotificationProgress,
 			protocol.ProgressParams{ProgressToken: jsonrpc.StringID("t"), Progress: 1, Total: 2, Message: "half"}),
@@ -120,17 +120,17 @@ func messages(version string, of protocol.RequestParams) map[string]any {
 // questionsOf returns the input requests of a server and the answers: requests and results in
 // the legacy revisions, parts of results and params in the modern ones.
 func questionsOf(version string) (questions map[string]protocol.InputRequest, answers map[string]protocol.InputResponse) {
-	conversation := protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}
+	conversation := []protocol.SamplingMessage{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}
 	sample := &protocol.CreateMessageParams{
 		Messages: conversation, MaxTokens: 100, SystemPrompt: "s", IncludeContext: "none", Temperature: pointer(0.0),
 		StopSequences: []string{"."}, Metadata: json.RawMessage(`{"a":1}`),
-		ModelPreferences: &protocol.ModelPreferences{Hints: protocol.ModelHints{{Name: "m"}}, CostPriority: pointer(0.0),
+		ModelPreferences: &protocol.ModelPreferences{Hints: []protocol.ModelHint{{Name: "m"}}, CostPriority: pointer(0.0),
 			SpeedPriority: pointer(0.5), IntelligencePriority: pointer(1.0)},
 	}
 	sampled := &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Content: protocol.SamplingContents{protocol.Text("hi")},
 		Model: "m", StopReason: protocol.StopEndTurn}
 	questions = map[string]protocol.InputRequest{"CreateMessage": sample, "ListRoots": &protocol.ListRootsParams{}}
-	answers = map[string]protocol.InputResponse{"CreateMessage": sampled, "ListRoots": &protocol.ListRootsResult{Roots: protocol.Roots{{URI: "file:///a", Name: "a"}}}}
+	answers = map[string]protocol.InputResponse{"CreateMessage": sampled, "ListRoots": &protocol.ListRootsResult{Roots: []protocol.Root{{URI: "file:///a", Name: "a"}}}}
 	if version >= protocol.Version20250618 {
 		questions["Elicit"] = &protocol.ElicitParams{Message: "Size?",
 			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"integer","minimum":1}},"required":["size"]}`)}
@@ -142,7 +142,7 @@ func questionsOf(version string) (questions map[string]protocol.InputRequest, an
 			protocol.SamplingMessage{Role: protocol.RoleAssistant, Content: protocol.SamplingContents{protocol.Text("a"), use}},
 			protocol.SamplingMessage{Role: protocol.RoleUser, Content: protocol.SamplingContents{&protocol.ToolResultContent{
 				ToolUseID: "u", Content: contentsOf(version), StructuredContent: json.RawMessage(`{"sum":1}`), IsError: true}}})
-		sample.Tools = protocol.Tools{{Name: "add", InputSchema: json.RawMessage(`{"type":"object"}`)}}
+		sample.Tools = []*protocol.Tool{{Name: "add", InputSchema: json.RawMessage(`{"type":"object"}`)}}
 		sample.ToolChoice = &protocol.ToolChoice{Mode: protocol.ToolChoiceRequired}
 		sampled.Content = append(sampled.Content, use)
 		page := &protocol.ElicitParams{Mode: protocol.ElicitURL, Message: "Pay?", URL: "https://a/b"}
@@ -173,7 +173,7 @@ func legacyMessages(t *testing.T, version string) map[string]any {
 		client.Sampling, client.Elicitation = &protocol.SamplingCapability{Context: mode, Tools: mode}, &protocol.ElicitationCapability{Form: mode, URL: mode}
 		client.Tasks = &protocol.TasksCapability{List: mode, Cancel: mode, Requests: map[string]map[string]protocol.Capability{"sampling": {"createMessage": {}}}}
 		server.Tasks = &protocol.TasksCapability{List: mode, Cancel: mode, Requests: map[string]map[string]protocol.Capability{"tools": {"call": {}}}}
-		peer.Title, peer.Description, peer.WebsiteURL, peer.Icons = "C", "d", "https://a", protocol.Icons{{Source: "data:,"}}
+		peer.Title, peer.Description, peer.WebsiteURL, peer.Icons = "C", "d", "https://a", []protocol.Icon{{Source: "data:,"}}
 		legacyTaskMessages(t, all)
 	}
 	all["InitializeRequest"] = request(protocol.MethodInitialize,
@@ -208,7 +208,7 @@ func legacyTaskMessages(t *testing.T, all map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := protocol.Marshal(protocol.URLElicitationData{Elicitations: protocol.Elicitations{
+	data, err := protocol.Marshal(protocol.URLElicitationData{Elicitations: []*protocol.ElicitParams{
 		{Mode: protocol.ElicitURL, Message: "Pay?", URL: "https://a/b", ElicitationID: "e"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func legacyTaskMessages(t *testing.T, all map[string]any) {
 	all["CancelTaskRequest"] = request(protocol.MethodCancelTask, protocol.CancelTaskParams{TaskID: "t"})
 	all["CancelTaskResult"] = protocol.LegacyTaskResult{LegacyTask: task}
 	all["ListTasksRequest"] = request(protocol.MethodListTasks, protocol.ListTasksParams{Cursor: pointer("")})
-	all["ListTasksResult"] = protocol.ListTasksResult{Tasks: protocol.LegacyTasks{&task}, NextCursor: pointer("")}
+	all["ListTasksResult"] = protocol.ListTasksResult{Tasks: []*protocol.LegacyTask{&task}, NextCursor: pointer("")}
 	all["TaskStatusNotification"] = notification(protocol.NotificationTaskStatus, protocol.TaskStatusParams{LegacyTask: task})
 	all["ElicitationCompleteNotification"] = notification(protocol.NotificationElicitationComplete, protocol.ElicitationCompleteParams{ElicitationID: "e"})
 	all["URLElicitationRequiredError"] = failure(&jsonrpc.Error{Code: protocol.CodeURLElicitationRequired, Message: "no", Data: data})

@@ -41,13 +41,16 @@ func (r SkillResources) MarshalJSONTo(to *jsontext.Encoder) error {
 }
 
 // UnmarshalJSON refuses everything but an array and "dynamic".
-func (r *SkillResources) UnmarshalJSON(raw []byte) (err error) {
+func (r *SkillResources) UnmarshalJSON(raw []byte) error {
 	*r = SkillResources{}
 	var word string
 	switch {
 	case jsontext.Value(raw).Kind() == '[':
-		r.Files, err = readList[SkillFile](raw, MaxSkillFiles, "files of a skill")
-		return err
+		files := bound{most: MaxSkillFiles, what: "files of a skill"}
+		if err := files.check(raw); err != nil {
+			return err
+		}
+		return Unmarshal(raw, &r.Files)
 	case Unmarshal(raw, &word) == nil && word == "dynamic":
 		r.Dynamic = true
 		return nil
@@ -55,12 +58,6 @@ func (r *SkillResources) UnmarshalJSON(raw []byte) (err error) {
 		return errors.New(`protocol: resources of a skill: neither an array nor "dynamic"`)
 	}
 }
-
-// Skills holds the skills of one page: at most MaxPageItems when decoded, and
-// none of them nil.
-//
-//bowline:most MaxPageItems skills on a page
-type Skills []*Skill
 
 // ListSkillsParams asks for one page of skills.
 type ListSkillsParams struct {
@@ -72,8 +69,10 @@ type ListSkillsParams struct {
 // not list.
 type ListSkillsResult struct {
 	CacheableResult
-	Skills     Skills  `json:"skills"`              // nil when absent
-	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
+	// Skills are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	Skills     []*Skill `json:"skills" most:"MaxPageItems skills on a page"`
+	NextCursor *string  `json:"nextCursor,omitzero"` // nil on the last page
 }
 
 // GetSkillParams asks for one skill, by the URI of its SKILL.md.
@@ -99,6 +98,8 @@ type ReadDirectoryParams struct {
 // ReadDirectoryResult is one page of a directory.
 type ReadDirectoryResult struct {
 	CacheableResult
-	Resources  Resources `json:"resources"`           // nil when absent
-	NextCursor *string   `json:"nextCursor,omitzero"` // nil on the last page
+	// Resources are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	Resources  []*Resource `json:"resources" most:"MaxPageItems resources on a page"`
+	NextCursor *string     `json:"nextCursor,omitzero"` // nil on the last page
 }

@@ -93,12 +93,6 @@ type TaskParams struct {
 	DetailedTask
 }
 
-// TaskIDs names the tasks of a subscription, at most MaxResourceURIs when
-// decoded.
-//
-//bowline:most MaxResourceURIs task ids
-type TaskIDs []string
-
 // TaskMetadata asks a receiver of 2025-11-25 to turn a request into a task.
 type TaskMetadata struct {
 	TTL *int64 `json:"ttl,omitzero"` // milliseconds to keep the task; nil leaves it to the receiver
@@ -147,16 +141,12 @@ type ListTasksParams struct {
 
 // ListTasksResult is one page of tasks.
 type ListTasksResult struct {
-	Meta       Meta        `json:"_meta,omitzero"`
-	Tasks      LegacyTasks `json:"tasks"`               // nil when absent
-	NextCursor *string     `json:"nextCursor,omitzero"` // nil on the last page
+	Meta Meta `json:"_meta,omitzero"`
+	// Tasks are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	Tasks      []*LegacyTask `json:"tasks" most:"MaxPageItems tasks on a page"`
+	NextCursor *string       `json:"nextCursor,omitzero"` // nil on the last page
 }
-
-// LegacyTasks holds the tasks of one page: at most MaxPageItems when decoded, and
-// none of them nil.
-//
-//bowline:most MaxPageItems tasks on a page
-type LegacyTasks []*LegacyTask
 
 // TaskStatusParams is a notification about a task of 2025-11-25.
 type TaskStatusParams struct {

@@ -16,8 +16,9 @@ type Tool struct {
 	OutputSchema json.RawMessage  `json:"outputSchema,omitzero"` // since 2025-06-18
 	Annotations  *ToolAnnotations `json:"annotations,omitzero"`
 	Execution    *ToolExecution   `json:"execution,omitzero"` // 2025-11-25 only
-	Icons        Icons            `json:"icons,omitzero"`
-	Meta         Meta             `json:"_meta,omitzero"`
+	// Icons are at most MaxIcons when they are decoded.
+	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
 }
@@ -85,12 +86,6 @@ func (t *Tool) Mode() ToolMode {
 	return mode
 }
 
-// Tools holds the tools of one page: at most MaxPageTools when decoded, and none
-// of them nil.
-//
-//bowline:most MaxPageTools tools on a page
-type Tools []*Tool
-
 // ListToolsParams asks for one page of tools.
 type ListToolsParams struct {
 	RequestParams
@@ -100,7 +95,9 @@ type ListToolsParams struct {
 // ListToolsResult is one page of tools.
 type ListToolsResult struct {
 	CacheableResult
-	Tools      Tools   `json:"tools"`               // nil when absent
+	// Tools are at most MaxPageTools when they are decoded, and none of them is nil.
+	// Absent ones are nil.
+	Tools      []*Tool `json:"tools" most:"MaxPageTools tools on a page"`
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
 

@@ -14,7 +14,7 @@ func BenchmarkTools(b *testing.B) {
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"}}}`),
 		Annotations: &protocol.ToolAnnotations{ReadOnlyHint: true},
 	}
-	page := protocol.ListToolsResult{Tools: make(protocol.Tools, 1000)}
+	page := protocol.ListToolsResult{Tools: make([]*protocol.Tool, 1000)}
 	for i := range page.Tools {
 		page.Tools[i] = tool
 	}

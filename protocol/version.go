@@ -114,8 +114,9 @@ type MissingCapabilityData struct {
 // UnsupportedVersionData is the data of a CodeUnsupportedVersion error. Supported
 // may name legacy revisions: use initialize for those.
 type UnsupportedVersionData struct {
-	Supported SupportedVersions `json:"supported"`
-	Requested string            `json:"requested"`
+	// Supported are at most MaxVersions when they are decoded.
+	Supported []string `json:"supported" most:"MaxVersions supported versions"`
+	Requested string   `json:"requested"`
 }
 
 // ResourceNotFoundData is the data of an error about a resource that does not
@@ -137,9 +138,3 @@ func UnsupportedVersion(requested string, supported []string) *jsonrpc.Error {
 	}
 	return &jsonrpc.Error{Code: CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data}
 }
-
-// SupportedVersions lists the revisions that a server supports, at most
-// MaxVersions when decoded.
-//
-//bowline:most MaxVersions supported versions
-type SupportedVersions []string

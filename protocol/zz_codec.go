@@ -22,9 +22,9 @@ import (
 //   - UpdateTaskParams.inputResponses: InputResponses
 //   - ImageContent.data: []byte
 //   - AudioContent.data: []byte
+//   - SamplingMessage.content: SamplingContents
 //   - Skill.resources: SkillResources
 //   - ResourceContents.blob: []byte
-//   - SamplingMessage.content: SamplingContents
 //   - TasksCapability.requests: map[string]map[string]Capability
 
 func decodeFast(raw []byte, inside bool, into any) bool {
@@ -1614,7 +1614,7 @@ func decodeCreateMessageParams(text *scan.Text, to *CreateMessageParams) {
 		case "_meta":
 			to.Meta = readMeta(text)
 		case "messages":
-			to.Messages = decodeSamplingMessages(text)
+			to.Messages = decodeSamplingMessageList(text, MaxMessages)
 		case "modelPreferences":
 			to.ModelPreferences = new(ModelPreferences)
 			decodeModelPreferences(text, to.ModelPreferences)
@@ -1628,11 +1628,11 @@ func decodeCreateMessageParams(text *scan.Text, to *CreateMessageParams) {
 		case "maxTokens":
 			to.MaxTokens = readInteger(text)
 		case "stopSequences":
-			to.StopSequences = readTexts[string](text)
+			to.StopSequences = readTexts[string](text, unbounded)
 		case "metadata":
 			to.Metadata = readRaw(text)
 		case "tools":
-			to.Tools = decodeTools(text)
+			to.Tools = decodeToolList(text, MaxPageTools)
 		case "toolChoice":
 			to.ToolChoice = new(ToolChoice)
 			decodeToolChoice(text, to.ToolChoice)
@@ -1658,7 +1658,7 @@ func appendCreateMessageParams(dst []byte, from *CreateMessageParams) (_ []byte,
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"messages":`...)
-	if dst, ok = appendSamplingMessages(dst, from.Messages); !ok {
+	if dst, ok = appendSamplingMessageList(dst, from.Messages); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -1703,7 +1703,7 @@ func appendCreateMessageParams(dst []byte, from *CreateMessageParams) (_ []byte,
 	}
 	if from.Tools != nil {
 		dst = append(dst, `"tools":`...)
-		if dst, ok = appendTools(dst, from.Tools); !ok {
+		if dst, ok = appendToolList(dst, from.Tools); !ok {
 			return nil, false
 		}
 		dst = append(dst, ',')
@@ -1729,7 +1729,7 @@ func sizeCreateMessageParams(from *CreateMessageParams) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 12 + sizeSamplingMessages(from.Messages) + 13 + 8
+	n := 2 + 12 + sizeSamplingMessageList(from.Messages) + 13 + 8
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -1752,7 +1752,7 @@ func sizeCreateMessageParams(from *CreateMessageParams) int {
 		n += 12 + len(from.Metadata)
 	}
 	if from.Tools != nil {
-		n += 9 + sizeTools(from.Tools)
+		n += 9 + sizeToolList(from.Tools)
 	}
 	if from.ToolChoice != nil {
 		n += 14 + sizeToolChoice(from.ToolChoice)
@@ -1975,7 +1975,7 @@ func decodeDiscoverResult(text *scan.Text, to *DiscoverResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "supportedVersions":
-			to.SupportedVersions = decodeSupportedVersions(text)
+			to.SupportedVersions = readTexts[string](text, MaxVersions)
 		case "capabilities":
 			to.Capabilities = ServerCapabilities{}
 			decodeServerCapabilities(text, &to.Capabilities)
@@ -2015,9 +2015,7 @@ func appendDiscoverResult(dst []byte, from *DiscoverResult) (_ []byte, ok bool) 
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"supportedVersions":`...)
-	if dst, ok = appendSupportedVersions(dst, from.SupportedVersions); !ok {
-		return nil, false
-	}
+	dst = appendTexts(dst, from.SupportedVersions)
 	dst = append(dst, ',')
 	dst = append(dst, `"capabilities":`...)
 	if dst, ok = appendServerCapabilities(dst, &from.Capabilities); !ok {
@@ -2036,7 +2034,7 @@ func sizeDiscoverResult(from *DiscoverResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 21 + sizeSupportedVersions(from.SupportedVersions) + 16 + sizeServerCapabilities(&from.Capabilities)
+	n := 2 + 21 + sizeTexts(from.SupportedVersions) + 16 + sizeServerCapabilities(&from.Capabilities)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -2382,7 +2380,7 @@ func decodeGetPromptResult(text *scan.Text, to *GetPromptResult) {
 		case "description":
 			to.Description = text.String()
 		case "messages":
-			to.Messages = decodeMessages(text)
+			to.Messages = decodePromptMessageList(text, MaxMessages)
 		case "inputRequests":
 			text.Fail()
 		case "requestState":
@@ -2416,7 +2414,7 @@ func appendGetPromptResult(dst []byte, from *GetPromptResult) (_ []byte, ok bool
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"messages":`...)
-	if dst, ok = appendMessages(dst, from.Messages); !ok {
+	if dst, ok = appendPromptMessageList(dst, from.Messages); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -2427,7 +2425,7 @@ func sizeGetPromptResult(from *GetPromptResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 12 + sizeMessages(from.Messages)
+	n := 2 + 12 + sizePromptMessageList(from.Messages)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3145,7 +3143,7 @@ func decodeListPromptsResult(text *scan.Text, to *ListPromptsResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "prompts":
-			to.Prompts = decodePrompts(text)
+			to.Prompts = decodePromptList(text, MaxPageItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3183,7 +3181,7 @@ func appendListPromptsResult(dst []byte, from *ListPromptsResult) (_ []byte, ok 
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"prompts":`...)
-	if dst, ok = appendPrompts(dst, from.Prompts); !ok {
+	if dst, ok = appendPromptList(dst, from.Prompts); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3199,7 +3197,7 @@ func sizeListPromptsResult(from *ListPromptsResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 11 + sizePrompts(from.Prompts)
+	n := 2 + 11 + sizePromptList(from.Prompts)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3279,7 +3277,7 @@ func decodeListResourceTemplatesResult(text *scan.Text, to *ListResourceTemplate
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "resourceTemplates":
-			to.ResourceTemplates = decodeResourceTemplates(text)
+			to.ResourceTemplates = decodeResourceTemplateList(text, MaxPageItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3317,7 +3315,7 @@ func appendListResourceTemplatesResult(dst []byte, from *ListResourceTemplatesRe
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"resourceTemplates":`...)
-	if dst, ok = appendResourceTemplates(dst, from.ResourceTemplates); !ok {
+	if dst, ok = appendResourceTemplateList(dst, from.ResourceTemplates); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3333,7 +3331,7 @@ func sizeListResourceTemplatesResult(from *ListResourceTemplatesResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 21 + sizeResourceTemplates(from.ResourceTemplates)
+	n := 2 + 21 + sizeResourceTemplateList(from.ResourceTemplates)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3413,7 +3411,7 @@ func decodeListResourcesResult(text *scan.Text, to *ListResourcesResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "resources":
-			to.Resources = decodeResources(text)
+			to.Resources = decodeResourceList(text, MaxPageItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3451,7 +3449,7 @@ func appendListResourcesResult(dst []byte, from *ListResourcesResult) (_ []byte,
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"resources":`...)
-	if dst, ok = appendResources(dst, from.Resources); !ok {
+	if dst, ok = appendResourceList(dst, from.Resources); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3467,7 +3465,7 @@ func sizeListResourcesResult(from *ListResourcesResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 13 + sizeResources(from.Resources)
+	n := 2 + 13 + sizeResourceList(from.Resources)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3529,7 +3527,7 @@ func decodeListRootsResult(text *scan.Text, to *ListRootsResult) {
 		case "_meta":
 			to.Meta = readMeta(text)
 		case "roots":
-			to.Roots = decodeRoots(text)
+			to.Roots = decodeRootList(text, MaxRoots)
 		default:
 			text.Value()
 		}
@@ -3549,7 +3547,7 @@ func appendListRootsResult(dst []byte, from *ListRootsResult) (_ []byte, ok bool
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"roots":`...)
-	if dst, ok = appendRoots(dst, from.Roots); !ok {
+	if dst, ok = appendRootList(dst, from.Roots); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3560,7 +3558,7 @@ func sizeListRootsResult(from *ListRootsResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 9 + sizeRoots(from.Roots)
+	n := 2 + 9 + sizeRootList(from.Roots)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3628,7 +3626,7 @@ func decodeListSkillsResult(text *scan.Text, to *ListSkillsResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "skills":
-			to.Skills = decodeSkills(text)
+			to.Skills = decodeSkillList(text, MaxPageItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3666,7 +3664,7 @@ func appendListSkillsResult(dst []byte, from *ListSkillsResult) (_ []byte, ok bo
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"skills":`...)
-	if dst, ok = appendSkills(dst, from.Skills); !ok {
+	if dst, ok = appendSkillList(dst, from.Skills); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3682,7 +3680,7 @@ func sizeListSkillsResult(from *ListSkillsResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 10 + sizeSkills(from.Skills)
+	n := 2 + 10 + sizeSkillList(from.Skills)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3755,7 +3753,7 @@ func decodeListTasksResult(text *scan.Text, to *ListTasksResult) {
 		case "_meta":
 			to.Meta = readMeta(text)
 		case "tasks":
-			to.Tasks = decodeLegacyTasks(text)
+			to.Tasks = decodeLegacyTaskList(text, MaxPageItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3778,7 +3776,7 @@ func appendListTasksResult(dst []byte, from *ListTasksResult) (_ []byte, ok bool
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"tasks":`...)
-	if dst, ok = appendLegacyTasks(dst, from.Tasks); !ok {
+	if dst, ok = appendLegacyTaskList(dst, from.Tasks); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3794,7 +3792,7 @@ func sizeListTasksResult(from *ListTasksResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 9 + sizeLegacyTasks(from.Tasks)
+	n := 2 + 9 + sizeLegacyTaskList(from.Tasks)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -3865,7 +3863,7 @@ func decodeListToolsResult(text *scan.Text, to *ListToolsResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "tools":
-			to.Tools = decodeTools(text)
+			to.Tools = decodeToolList(text, MaxPageTools)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3903,7 +3901,7 @@ func appendListToolsResult(dst []byte, from *ListToolsResult) (_ []byte, ok bool
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"tools":`...)
-	if dst, ok = appendTools(dst, from.Tools); !ok {
+	if dst, ok = appendToolList(dst, from.Tools); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -3919,7 +3917,7 @@ func sizeListToolsResult(from *ListToolsResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 9 + sizeTools(from.Tools)
+	n := 2 + 9 + sizeToolList(from.Tools)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -4302,7 +4300,7 @@ func decodeReadDirectoryResult(text *scan.Text, to *ReadDirectoryResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "resources":
-			to.Resources = decodeResources(text)
+			to.Resources = decodeResourceList(text, MaxPageItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -4340,7 +4338,7 @@ func appendReadDirectoryResult(dst []byte, from *ReadDirectoryResult) (_ []byte,
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"resources":`...)
-	if dst, ok = appendResources(dst, from.Resources); !ok {
+	if dst, ok = appendResourceList(dst, from.Resources); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -4356,7 +4354,7 @@ func sizeReadDirectoryResult(from *ReadDirectoryResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 13 + sizeResources(from.Resources)
+	n := 2 + 13 + sizeResourceList(from.Resources)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -4453,7 +4451,7 @@ func decodeReadResourceResult(text *scan.Text, to *ReadResourceResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "contents":
-			to.Contents = decodeContentsOfResource(text)
+			to.Contents = decodeResourceContentsList(text, MaxContents)
 		case "inputRequests":
 			text.Fail()
 		case "requestState":
@@ -4492,7 +4490,7 @@ func appendReadResourceResult(dst []byte, from *ReadResourceResult) (_ []byte, o
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"contents":`...)
-	if dst, ok = appendContentsOfResource(dst, from.Contents); !ok {
+	if dst, ok = appendResourceContentsList(dst, from.Contents); !ok {
 		return nil, false
 	}
 	dst = append(dst, ',')
@@ -4503,7 +4501,7 @@ func sizeReadResourceResult(from *ReadResourceResult) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 12 + sizeContentsOfResource(from.Contents)
+	n := 2 + 12 + sizeResourceContentsList(from.Contents)
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
 	}
@@ -5290,7 +5288,7 @@ func decodeResourceLink(text *scan.Text, to *ResourceLink) {
 			to.Annotations = new(Annotations)
 			decodeAnnotations(text, to.Annotations)
 		case "icons":
-			to.Icons = decodeIcons(text)
+			to.Icons = decodeIconList(text, MaxIcons)
 		case "_meta":
 			to.Meta = readMeta(text)
 		default:
@@ -5339,7 +5337,7 @@ func appendResourceLink(dst []byte, from *ResourceLink) (_ []byte, ok bool) {
 	}
 	if from.Icons != nil {
 		dst = append(dst, `"icons":`...)
-		if dst, ok = appendIcons(dst, from.Icons); !ok {
+		if dst, ok = appendIconList(dst, from.Icons); !ok {
 			return nil, false
 		}
 		dst = append(dst, ',')
@@ -5375,7 +5373,7 @@ func sizeResourceLink(from *ResourceLink) int {
 		n += 15 + sizeAnnotations(from.Annotations)
 	}
 	if from.Icons != nil {
-		n += 9 + sizeIcons(from.Icons)
+		n += 9 + sizeIconList(from.Icons)
 	}
 	if from.Meta != nil {
 		n += 9 + sizeMeta(from.Meta)
@@ -5393,9 +5391,9 @@ func decodeSubscriptionFilter(text *scan.Text, to *SubscriptionFilter) {
 		case "resourcesListChanged":
 			to.ResourcesListChanged = text.Bool()
 		case "resourceSubscriptions":
-			to.ResourceSubscriptions = decodeResourceURIs(text)
+			to.ResourceSubscriptions = readTexts[string](text, MaxResourceURIs)
 		case "taskIds":
-			to.TaskIDs = decodeTaskIDs(text)
+			to.TaskIDs = readTexts[string](text, MaxResourceURIs)
 		default:
 			to.Others = readOther(text, to.Others, name)
 		}
@@ -5424,16 +5422,12 @@ func appendSubscriptionFilter(dst []byte, from *SubscriptionFilter) (_ []byte, o
 	}
 	if from.ResourceSubscriptions != nil {
 		dst = append(dst, `"resourceSubscriptions":`...)
-		if dst, ok = appendResourceURIs(dst, from.ResourceSubscriptions); !ok {
-			return nil, false
-		}
+		dst = appendTexts(dst, from.ResourceSubscriptions)
 		dst = append(dst, ',')
 	}
 	if from.TaskIDs != nil {
 		dst = append(dst, `"taskIds":`...)
-		if dst, ok = appendTaskIDs(dst, from.TaskIDs); !ok {
-			return nil, false
-		}
+		dst = appendTexts(dst, from.TaskIDs)
 		dst = append(dst, ',')
 	}
 	return closed(dst), true
@@ -5454,10 +5448,10 @@ func sizeSubscriptionFilter(from *SubscriptionFilter) int {
 		n += 24 + 8
 	}
 	if from.ResourceSubscriptions != nil {
-		n += 25 + sizeResourceURIs(from.ResourceSubscriptions)
+		n += 25 + sizeTexts(from.ResourceSubscriptions)
 	}
 	if from.TaskIDs != nil {
-		n += 11 + sizeTaskIDs(from.TaskIDs)
+		n += 11 + sizeTexts(from.TaskIDs)
 	}
 	return n
 }
@@ -5634,7 +5628,7 @@ func decodeCompletion(text *scan.Text, to *Completion) {
 	for name := range text.Members {
 		switch string(name) {
 		case "values":
-			to.Values = decodeCompletionValues(text)
+			to.Values = readTexts[string](text, MaxCompletionValues)
 		case "total":
 			to.Total = new(int64)
 			*to.Total = readInteger(text)
@@ -5652,9 +5646,7 @@ func appendCompletion(dst []byte, from *Completion) (_ []byte, ok bool) {
 	}
 	dst = append(dst, '{')
 	dst = append(dst, `"values":`...)
-	if dst, ok = appendCompletionValues(dst, from.Values); !ok {
-		return nil, false
-	}
+	dst = appendTexts(dst, from.Values)
 	dst = append(dst, ',')
 	if from.Total != nil {
 		dst = append(dst, `"total":`...)
@@ -5673,7 +5665,7 @@ func sizeCompletion(from *Completion) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 10 + sizeCompletionValues(from.Values)
+	n := 2 + 10 + sizeTexts(from.Values)
 	if from.Total != nil {
 		n += 9 + 8
 	}
@@ -5683,33 +5675,51 @@ func sizeCompletion(from *Completion) int {
 	return n
 }
 
-func decodeSamplingMessages(text *scan.Text) SamplingMessages {
-	all := SamplingMessages{}
-	for range text.Elements {
-		if len(all) == MaxMessages {
-			text.Fail()
+func decodeSamplingMessage(text *scan.Text, to *SamplingMessage) {
+	for name := range text.Members {
+		switch string(name) {
+		case "role":
+			to.Role = Role(readWord(text))
+		case "content":
+			to.Content = readPlain[SamplingContents](text)
+		case "_meta":
+			to.Meta = readMeta(text)
+		default:
+			text.Value()
 		}
-		all = append(all, SamplingMessage{})
-		decodeSamplingMessage(text, &all[len(all)-1])
 	}
-	return all
 }
 
-func appendSamplingMessages(dst []byte, from SamplingMessages) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendSamplingMessage(dst, &from[i]); !ok {
+func appendSamplingMessage(dst []byte, from *SamplingMessage) (_ []byte, ok bool) {
+	if from == nil {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	dst = append(dst, `"role":`...)
+	dst = appendString(dst, string(from.Role))
+	dst = append(dst, ',')
+	dst = append(dst, `"content":`...)
+	if dst, ok = appendPlain(dst, &from.Content); !ok {
+		return nil, false
+	}
+	dst = append(dst, ',')
+	if from.Meta != nil {
+		dst = append(dst, `"_meta":`...)
+		if dst, ok = appendMeta(dst, from.Meta); !ok {
 			return nil, false
 		}
 		dst = append(dst, ',')
 	}
-	return closedList(dst), true
+	return closed(dst), true
 }
 
-func sizeSamplingMessages(from SamplingMessages) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeSamplingMessage(&from[i])
+func sizeSamplingMessage(from *SamplingMessage) int {
+	if from == nil {
+		return 4
+	}
+	n := 2 + 8 + len(from.Role) + len(from.Role)/8 + 2 + 11 + 64
+	if from.Meta != nil {
+		n += 9 + sizeMeta(from.Meta)
 	}
 	return n
 }
@@ -5718,7 +5728,7 @@ func decodeModelPreferences(text *scan.Text, to *ModelPreferences) {
 	for name := range text.Members {
 		switch string(name) {
 		case "hints":
-			to.Hints = decodeModelHints(text)
+			to.Hints = decodeModelHintList(text, MaxInputs)
 		case "costPriority":
 			to.CostPriority = new(float64)
 			*to.CostPriority = readFloat(text)
@@ -5741,7 +5751,7 @@ func appendModelPreferences(dst []byte, from *ModelPreferences) (_ []byte, ok bo
 	dst = append(dst, '{')
 	if from.Hints != nil {
 		dst = append(dst, `"hints":`...)
-		if dst, ok = appendModelHints(dst, from.Hints); !ok {
+		if dst, ok = appendModelHintList(dst, from.Hints); !ok {
 			return nil, false
 		}
 		dst = append(dst, ',')
@@ -5776,7 +5786,7 @@ func sizeModelPreferences(from *ModelPreferences) int {
 	}
 	n := 2
 	if from.Hints != nil {
-		n += 9 + sizeModelHints(from.Hints)
+		n += 9 + sizeModelHintList(from.Hints)
 	}
 	if from.CostPriority != nil {
 		n += 16 + 8
@@ -5790,36 +5800,121 @@ func sizeModelPreferences(from *ModelPreferences) int {
 	return n
 }
 
-func decodeTools(text *scan.Text) Tools {
-	all := Tools{}
-	for range text.Elements {
-		if len(all) == MaxPageTools {
-			text.Fail()
+func decodeTool(text *scan.Text, to *Tool) {
+	for name := range text.Members {
+		switch string(name) {
+		case "name":
+			to.Name = text.String()
+		case "title":
+			to.Title = text.String()
+		case "description":
+			to.Description = text.String()
+		case "inputSchema":
+			to.InputSchema = readRaw(text)
+		case "outputSchema":
+			to.OutputSchema = readRaw(text)
+		case "annotations":
+			to.Annotations = new(ToolAnnotations)
+			decodeToolAnnotations(text, to.Annotations)
+		case "execution":
+			to.Execution = new(ToolExecution)
+			decodeToolExecution(text, to.Execution)
+		case "icons":
+			to.Icons = decodeIconList(text, MaxIcons)
+		case "_meta":
+			to.Meta = readMeta(text)
+		default:
+			to.Others = readOther(text, to.Others, name)
 		}
-		all = append(all, new(Tool))
-		decodeTool(text, all[len(all)-1])
 	}
-	return all
 }
 
-func appendTools(dst []byte, from Tools) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		before := dst
-		if dst, ok = appendTool(dst, from[i]); !ok {
-			if dst, ok = appendPlain(before, from[i]); !ok {
-				return nil, false
-			}
+func appendTool(dst []byte, from *Tool) (_ []byte, ok bool) {
+	if from == nil || len(from.Others) > 0 {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	dst = append(dst, `"name":`...)
+	dst = appendString(dst, from.Name)
+	dst = append(dst, ',')
+	if from.Title != "" {
+		dst = append(dst, `"title":`...)
+		dst = appendString(dst, from.Title)
+		dst = append(dst, ',')
+	}
+	if from.Description != "" {
+		dst = append(dst, `"description":`...)
+		dst = appendString(dst, from.Description)
+		dst = append(dst, ',')
+	}
+	dst = append(dst, `"inputSchema":`...)
+	if dst, ok = appendRaw(dst, from.InputSchema); !ok {
+		return nil, false
+	}
+	dst = append(dst, ',')
+	if from.OutputSchema != nil {
+		dst = append(dst, `"outputSchema":`...)
+		if dst, ok = appendRaw(dst, from.OutputSchema); !ok {
+			return nil, false
 		}
 		dst = append(dst, ',')
 	}
-	return closedList(dst), true
+	if from.Annotations != nil {
+		dst = append(dst, `"annotations":`...)
+		if dst, ok = appendToolAnnotations(dst, from.Annotations); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Execution != nil {
+		dst = append(dst, `"execution":`...)
+		if dst, ok = appendToolExecution(dst, from.Execution); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Icons != nil {
+		dst = append(dst, `"icons":`...)
+		if dst, ok = appendIconList(dst, from.Icons); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Meta != nil {
+		dst = append(dst, `"_meta":`...)
+		if dst, ok = appendMeta(dst, from.Meta); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
 }
 
-func sizeTools(from Tools) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeTool(from[i])
+func sizeTool(from *Tool) int {
+	if from == nil {
+		return 4
+	}
+	n := 2 + 8 + len(from.Name) + len(from.Name)/8 + 2 + 15 + len(from.InputSchema)
+	if from.Title != "" {
+		n += 9 + len(from.Title) + len(from.Title)/8 + 2
+	}
+	if from.Description != "" {
+		n += 15 + len(from.Description) + len(from.Description)/8 + 2
+	}
+	if from.OutputSchema != nil {
+		n += 16 + len(from.OutputSchema)
+	}
+	if from.Annotations != nil {
+		n += 15 + sizeToolAnnotations(from.Annotations)
+	}
+	if from.Execution != nil {
+		n += 13 + sizeToolExecution(from.Execution)
+	}
+	if from.Icons != nil {
+		n += 9 + sizeIconList(from.Icons)
+	}
+	if from.Meta != nil {
+		n += 9 + sizeMeta(from.Meta)
 	}
 	return n
 }
@@ -5855,35 +5950,6 @@ func sizeToolChoice(from *ToolChoice) int {
 	n := 2
 	if from.Mode != "" {
 		n += 8 + len(from.Mode) + len(from.Mode)/8 + 2
-	}
-	return n
-}
-
-func decodeSupportedVersions(text *scan.Text) SupportedVersions {
-	all := SupportedVersions{}
-	for range text.Elements {
-		if len(all) == MaxVersions {
-			text.Fail()
-		}
-		all = append(all, "")
-		all[len(all)-1] = readWord(text)
-	}
-	return all
-}
-
-func appendSupportedVersions(dst []byte, from SupportedVersions) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		dst = appendString(dst, from[i])
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeSupportedVersions(from SupportedVersions) int {
-	n := 2
-	for i := range from {
-		n += 1 + len(from[i]) + len(from[i])/8 + 2
 	}
 	return n
 }
@@ -6011,37 +6077,6 @@ func sizeServerCapabilities(from *ServerCapabilities) int {
 	}
 	if from.Tasks != nil {
 		n += 9 + sizeTasksCapability(from.Tasks)
-	}
-	return n
-}
-
-func decodeMessages(text *scan.Text) Messages {
-	all := Messages{}
-	for range text.Elements {
-		if len(all) == MaxMessages {
-			text.Fail()
-		}
-		all = append(all, PromptMessage{})
-		decodePromptMessage(text, &all[len(all)-1])
-	}
-	return all
-}
-
-func appendMessages(dst []byte, from Messages) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendPromptMessage(dst, &from[i]); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeMessages(from Messages) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizePromptMessage(&from[i])
 	}
 	return n
 }
@@ -6252,7 +6287,7 @@ func decodeImplementation(text *scan.Text, to *Implementation) {
 		case "websiteUrl":
 			to.WebsiteURL = text.String()
 		case "icons":
-			to.Icons = decodeIcons(text)
+			to.Icons = decodeIconList(text, MaxIcons)
 		default:
 			text.Value()
 		}
@@ -6287,7 +6322,7 @@ func appendImplementation(dst []byte, from *Implementation) (_ []byte, ok bool) 
 	}
 	if from.Icons != nil {
 		dst = append(dst, `"icons":`...)
-		if dst, ok = appendIcons(dst, from.Icons); !ok {
+		if dst, ok = appendIconList(dst, from.Icons); !ok {
 			return nil, false
 		}
 		dst = append(dst, ',')
@@ -6310,7 +6345,7 @@ func sizeImplementation(from *Implementation) int {
 		n += 14 + len(from.WebsiteURL) + len(from.WebsiteURL)/8 + 2
 	}
 	if from.Icons != nil {
-		n += 9 + sizeIcons(from.Icons)
+		n += 9 + sizeIconList(from.Icons)
 	}
 	return n
 }
@@ -6391,292 +6426,355 @@ func sizeLegacyTask(from *LegacyTask) int {
 	return n
 }
 
-func decodePrompts(text *scan.Text) Prompts {
-	all := Prompts{}
-	for range text.Elements {
-		if len(all) == MaxPageItems {
-			text.Fail()
-		}
-		all = append(all, new(Prompt))
-		decodePrompt(text, all[len(all)-1])
-	}
-	return all
-}
-
-func appendPrompts(dst []byte, from Prompts) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		before := dst
-		if dst, ok = appendPrompt(dst, from[i]); !ok {
-			if dst, ok = appendPlain(before, from[i]); !ok {
-				return nil, false
-			}
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizePrompts(from Prompts) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizePrompt(from[i])
-	}
-	return n
-}
-
-func decodeResourceTemplates(text *scan.Text) ResourceTemplates {
-	all := ResourceTemplates{}
-	for range text.Elements {
-		if len(all) == MaxPageItems {
-			text.Fail()
-		}
-		all = append(all, new(ResourceTemplate))
-		decodeResourceTemplate(text, all[len(all)-1])
-	}
-	return all
-}
-
-func appendResourceTemplates(dst []byte, from ResourceTemplates) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		before := dst
-		if dst, ok = appendResourceTemplate(dst, from[i]); !ok {
-			if dst, ok = appendPlain(before, from[i]); !ok {
-				return nil, false
-			}
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeResourceTemplates(from ResourceTemplates) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeResourceTemplate(from[i])
-	}
-	return n
-}
-
-func decodeResources(text *scan.Text) Resources {
-	all := Resources{}
-	for range text.Elements {
-		if len(all) == MaxPageItems {
-			text.Fail()
-		}
-		all = append(all, new(Resource))
-		decodeResource(text, all[len(all)-1])
-	}
-	return all
-}
-
-func appendResources(dst []byte, from Resources) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		before := dst
-		if dst, ok = appendResource(dst, from[i]); !ok {
-			if dst, ok = appendPlain(before, from[i]); !ok {
-				return nil, false
-			}
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeResources(from Resources) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeResource(from[i])
-	}
-	return n
-}
-
-func decodeRoots(text *scan.Text) Roots {
-	all := Roots{}
-	for range text.Elements {
-		if len(all) == MaxRoots {
-			text.Fail()
-		}
-		all = append(all, Root{})
-		decodeRoot(text, &all[len(all)-1])
-	}
-	return all
-}
-
-func appendRoots(dst []byte, from Roots) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendRoot(dst, &from[i]); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeRoots(from Roots) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeRoot(&from[i])
-	}
-	return n
-}
-
-func decodeSkills(text *scan.Text) Skills {
-	all := Skills{}
-	for range text.Elements {
-		if len(all) == MaxPageItems {
-			text.Fail()
-		}
-		all = append(all, new(Skill))
-		decodeSkill(text, all[len(all)-1])
-	}
-	return all
-}
-
-func appendSkills(dst []byte, from Skills) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		before := dst
-		if dst, ok = appendSkill(dst, from[i]); !ok {
-			if dst, ok = appendPlain(before, from[i]); !ok {
-				return nil, false
-			}
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeSkills(from Skills) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeSkill(from[i])
-	}
-	return n
-}
-
-func decodeLegacyTasks(text *scan.Text) LegacyTasks {
-	all := LegacyTasks{}
-	for range text.Elements {
-		if len(all) == MaxPageItems {
-			text.Fail()
-		}
-		all = append(all, new(LegacyTask))
-		decodeLegacyTask(text, all[len(all)-1])
-	}
-	return all
-}
-
-func appendLegacyTasks(dst []byte, from LegacyTasks) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		before := dst
-		if dst, ok = appendLegacyTask(dst, from[i]); !ok {
-			if dst, ok = appendPlain(before, from[i]); !ok {
-				return nil, false
-			}
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeLegacyTasks(from LegacyTasks) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeLegacyTask(from[i])
-	}
-	return n
-}
-
-func decodeContentsOfResource(text *scan.Text) ContentsOfResource {
-	all := ContentsOfResource{}
-	for range text.Elements {
-		if len(all) == MaxContents {
-			text.Fail()
-		}
-		all = append(all, ResourceContents{})
-		decodeResourceContents(text, &all[len(all)-1])
-	}
-	return all
-}
-
-func appendContentsOfResource(dst []byte, from ContentsOfResource) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendResourceContents(dst, &from[i]); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeContentsOfResource(from ContentsOfResource) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeResourceContents(&from[i])
-	}
-	return n
-}
-
-func decodeAnnotations(text *scan.Text, to *Annotations) {
+func decodePrompt(text *scan.Text, to *Prompt) {
 	for name := range text.Members {
 		switch string(name) {
-		case "audience":
-			to.Audience = readTexts[Role](text)
-		case "priority":
-			to.Priority = new(float64)
-			*to.Priority = readFloat(text)
-		case "lastModified":
-			to.LastModified = text.String()
+		case "name":
+			to.Name = text.String()
+		case "title":
+			to.Title = text.String()
+		case "description":
+			to.Description = text.String()
+		case "arguments":
+			to.Arguments = decodePromptArgumentList(text, MaxArguments)
+		case "icons":
+			to.Icons = decodeIconList(text, MaxIcons)
+		case "_meta":
+			to.Meta = readMeta(text)
+		default:
+			to.Others = readOther(text, to.Others, name)
+		}
+	}
+}
+
+func appendPrompt(dst []byte, from *Prompt) (_ []byte, ok bool) {
+	if from == nil || len(from.Others) > 0 {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	dst = append(dst, `"name":`...)
+	dst = appendString(dst, from.Name)
+	dst = append(dst, ',')
+	if from.Title != "" {
+		dst = append(dst, `"title":`...)
+		dst = appendString(dst, from.Title)
+		dst = append(dst, ',')
+	}
+	if from.Description != "" {
+		dst = append(dst, `"description":`...)
+		dst = appendString(dst, from.Description)
+		dst = append(dst, ',')
+	}
+	if from.Arguments != nil {
+		dst = append(dst, `"arguments":`...)
+		if dst, ok = appendPromptArgumentList(dst, from.Arguments); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Icons != nil {
+		dst = append(dst, `"icons":`...)
+		if dst, ok = appendIconList(dst, from.Icons); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Meta != nil {
+		dst = append(dst, `"_meta":`...)
+		if dst, ok = appendMeta(dst, from.Meta); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
+}
+
+func sizePrompt(from *Prompt) int {
+	if from == nil {
+		return 4
+	}
+	n := 2 + 8 + len(from.Name) + len(from.Name)/8 + 2
+	if from.Title != "" {
+		n += 9 + len(from.Title) + len(from.Title)/8 + 2
+	}
+	if from.Description != "" {
+		n += 15 + len(from.Description) + len(from.Description)/8 + 2
+	}
+	if from.Arguments != nil {
+		n += 13 + sizePromptArgumentList(from.Arguments)
+	}
+	if from.Icons != nil {
+		n += 9 + sizeIconList(from.Icons)
+	}
+	if from.Meta != nil {
+		n += 9 + sizeMeta(from.Meta)
+	}
+	return n
+}
+
+func decodeResourceTemplate(text *scan.Text, to *ResourceTemplate) {
+	for name := range text.Members {
+		switch string(name) {
+		case "uriTemplate":
+			to.URITemplate = text.String()
+		case "name":
+			to.Name = text.String()
+		case "title":
+			to.Title = text.String()
+		case "description":
+			to.Description = text.String()
+		case "mimeType":
+			to.MIMEType = readWord(text)
+		case "annotations":
+			to.Annotations = new(Annotations)
+			decodeAnnotations(text, to.Annotations)
+		case "icons":
+			to.Icons = decodeIconList(text, MaxIcons)
+		case "_meta":
+			to.Meta = readMeta(text)
+		default:
+			to.Others = readOther(text, to.Others, name)
+		}
+	}
+}
+
+func appendResourceTemplate(dst []byte, from *ResourceTemplate) (_ []byte, ok bool) {
+	if from == nil || len(from.Others) > 0 {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	dst = append(dst, `"uriTemplate":`...)
+	dst = appendString(dst, from.URITemplate)
+	dst = append(dst, ',')
+	dst = append(dst, `"name":`...)
+	dst = appendString(dst, from.Name)
+	dst = append(dst, ',')
+	if from.Title != "" {
+		dst = append(dst, `"title":`...)
+		dst = appendString(dst, from.Title)
+		dst = append(dst, ',')
+	}
+	if from.Description != "" {
+		dst = append(dst, `"description":`...)
+		dst = appendString(dst, from.Description)
+		dst = append(dst, ',')
+	}
+	if from.MIMEType != "" {
+		dst = append(dst, `"mimeType":`...)
+		dst = appendString(dst, from.MIMEType)
+		dst = append(dst, ',')
+	}
+	if from.Annotations != nil {
+		dst = append(dst, `"annotations":`...)
+		if dst, ok = appendAnnotations(dst, from.Annotations); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Icons != nil {
+		dst = append(dst, `"icons":`...)
+		if dst, ok = appendIconList(dst, from.Icons); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Meta != nil {
+		dst = append(dst, `"_meta":`...)
+		if dst, ok = appendMeta(dst, from.Meta); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
+}
+
+func sizeResourceTemplate(from *ResourceTemplate) int {
+	if from == nil {
+		return 4
+	}
+	n := 2 + 15 + len(from.URITemplate) + len(from.URITemplate)/8 + 2 + 8 + len(from.Name) + len(from.Name)/8 + 2
+	if from.Title != "" {
+		n += 9 + len(from.Title) + len(from.Title)/8 + 2
+	}
+	if from.Description != "" {
+		n += 15 + len(from.Description) + len(from.Description)/8 + 2
+	}
+	if from.MIMEType != "" {
+		n += 12 + len(from.MIMEType) + len(from.MIMEType)/8 + 2
+	}
+	if from.Annotations != nil {
+		n += 15 + sizeAnnotations(from.Annotations)
+	}
+	if from.Icons != nil {
+		n += 9 + sizeIconList(from.Icons)
+	}
+	if from.Meta != nil {
+		n += 9 + sizeMeta(from.Meta)
+	}
+	return n
+}
+
+func decodeResource(text *scan.Text, to *Resource) {
+	for name := range text.Members {
+		switch string(name) {
+		case "uri":
+			to.URI = text.String()
+		case "name":
+			to.Name = text.String()
+		case "title":
+			to.Title = text.String()
+		case "description":
+			to.Description = text.String()
+		case "mimeType":
+			to.MIMEType = readWord(text)
+		case "size":
+			to.Size = new(int64)
+			*to.Size = readInteger(text)
+		case "annotations":
+			to.Annotations = new(Annotations)
+			decodeAnnotations(text, to.Annotations)
+		case "icons":
+			to.Icons = decodeIconList(text, MaxIcons)
+		case "_meta":
+			to.Meta = readMeta(text)
+		default:
+			to.Others = readOther(text, to.Others, name)
+		}
+	}
+}
+
+func appendResource(dst []byte, from *Resource) (_ []byte, ok bool) {
+	if from == nil || len(from.Others) > 0 {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	dst = append(dst, `"uri":`...)
+	dst = appendString(dst, from.URI)
+	dst = append(dst, ',')
+	dst = append(dst, `"name":`...)
+	dst = appendString(dst, from.Name)
+	dst = append(dst, ',')
+	if from.Title != "" {
+		dst = append(dst, `"title":`...)
+		dst = appendString(dst, from.Title)
+		dst = append(dst, ',')
+	}
+	if from.Description != "" {
+		dst = append(dst, `"description":`...)
+		dst = appendString(dst, from.Description)
+		dst = append(dst, ',')
+	}
+	if from.MIMEType != "" {
+		dst = append(dst, `"mimeType":`...)
+		dst = appendString(dst, from.MIMEType)
+		dst = append(dst, ',')
+	}
+	if from.Size != nil {
+		dst = append(dst, `"size":`...)
+		dst = strconv.AppendInt(dst, *from.Size, 10)
+		dst = append(dst, ',')
+	}
+	if from.Annotations != nil {
+		dst = append(dst, `"annotations":`...)
+		if dst, ok = appendAnnotations(dst, from.Annotations); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Icons != nil {
+		dst = append(dst, `"icons":`...)
+		if dst, ok = appendIconList(dst, from.Icons); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if from.Meta != nil {
+		dst = append(dst, `"_meta":`...)
+		if dst, ok = appendMeta(dst, from.Meta); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
+}
+
+func sizeResource(from *Resource) int {
+	if from == nil {
+		return 4
+	}
+	n := 2 + 7 + len(from.URI) + len(from.URI)/8 + 2 + 8 + len(from.Name) + len(from.Name)/8 + 2
+	if from.Title != "" {
+		n += 9 + len(from.Title) + len(from.Title)/8 + 2
+	}
+	if from.Description != "" {
+		n += 15 + len(from.Description) + len(from.Description)/8 + 2
+	}
+	if from.MIMEType != "" {
+		n += 12 + len(from.MIMEType) + len(from.MIMEType)/8 + 2
+	}
+	if from.Size != nil {
+		n += 8 + 8
+	}
+	if from.Annotations != nil {
+		n += 15 + sizeAnnotations(from.Annotations)
+	}
+	if from.Icons != nil {
+		n += 9 + sizeIconList(from.Icons)
+	}
+	if from.Meta != nil {
+		n += 9 + sizeMeta(from.Meta)
+	}
+	return n
+}
+
+func decodeRoot(text *scan.Text, to *Root) {
+	for name := range text.Members {
+		switch string(name) {
+		case "uri":
+			to.URI = text.String()
+		case "name":
+			to.Name = text.String()
+		case "_meta":
+			to.Meta = readMeta(text)
 		default:
 			text.Value()
 		}
 	}
 }
 
-func appendAnnotations(dst []byte, from *Annotations) (_ []byte, ok bool) {
+func appendRoot(dst []byte, from *Root) (_ []byte, ok bool) {
 	if from == nil {
 		return nil, false
 	}
 	dst = append(dst, '{')
-	if from.Audience != nil {
-		dst = append(dst, `"audience":`...)
-		dst = appendTexts(dst, from.Audience)
+	dst = append(dst, `"uri":`...)
+	dst = appendString(dst, from.URI)
+	dst = append(dst, ',')
+	if from.Name != "" {
+		dst = append(dst, `"name":`...)
+		dst = appendString(dst, from.Name)
 		dst = append(dst, ',')
 	}
-	if from.Priority != nil {
-		dst = append(dst, `"priority":`...)
-		if dst, ok = appendFloat(dst, *from.Priority); !ok {
+	if from.Meta != nil {
+		dst = append(dst, `"_meta":`...)
+		if dst, ok = appendMeta(dst, from.Meta); !ok {
 			return nil, false
 		}
-		dst = append(dst, ',')
-	}
-	if from.LastModified != "" {
-		dst = append(dst, `"lastModified":`...)
-		dst = appendString(dst, from.LastModified)
 		dst = append(dst, ',')
 	}
 	return closed(dst), true
 }
 
-func sizeAnnotations(from *Annotations) int {
+func sizeRoot(from *Root) int {
 	if from == nil {
 		return 4
 	}
-	n := 2
-	if from.Audience != nil {
-		n += 12 + sizeTexts(from.Audience)
+	n := 2 + 7 + len(from.URI) + len(from.URI)/8 + 2
+	if from.Name != "" {
+		n += 8 + len(from.Name) + len(from.Name)/8 + 2
 	}
-	if from.Priority != nil {
-		n += 12 + 8
-	}
-	if from.LastModified != "" {
-		n += 16 + len(from.LastModified) + len(from.LastModified)/8 + 2
+	if from.Meta != nil {
+		n += 9 + sizeMeta(from.Meta)
 	}
 	return n
 }
@@ -6759,319 +6857,267 @@ func sizeResourceContents(from *ResourceContents) int {
 	return n
 }
 
-func decodeIcons(text *scan.Text) Icons {
-	all := Icons{}
-	for range text.Elements {
-		if len(all) == MaxIcons {
-			text.Fail()
-		}
-		all = append(all, Icon{})
-		decodeIcon(text, &all[len(all)-1])
-	}
-	return all
-}
-
-func appendIcons(dst []byte, from Icons) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendIcon(dst, &from[i]); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeIcons(from Icons) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeIcon(&from[i])
-	}
-	return n
-}
-
-func decodeResourceURIs(text *scan.Text) ResourceURIs {
-	all := ResourceURIs{}
-	for range text.Elements {
-		if len(all) == MaxResourceURIs {
-			text.Fail()
-		}
-		all = append(all, "")
-		all[len(all)-1] = text.String()
-	}
-	return all
-}
-
-func appendResourceURIs(dst []byte, from ResourceURIs) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		dst = appendString(dst, from[i])
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeResourceURIs(from ResourceURIs) int {
-	n := 2
-	for i := range from {
-		n += 1 + len(from[i]) + len(from[i])/8 + 2
-	}
-	return n
-}
-
-func decodeTaskIDs(text *scan.Text) TaskIDs {
-	all := TaskIDs{}
-	for range text.Elements {
-		if len(all) == MaxResourceURIs {
-			text.Fail()
-		}
-		all = append(all, "")
-		all[len(all)-1] = text.String()
-	}
-	return all
-}
-
-func appendTaskIDs(dst []byte, from TaskIDs) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		dst = appendString(dst, from[i])
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeTaskIDs(from TaskIDs) int {
-	n := 2
-	for i := range from {
-		n += 1 + len(from[i]) + len(from[i])/8 + 2
-	}
-	return n
-}
-
-func decodeCompletionValues(text *scan.Text) CompletionValues {
-	all := CompletionValues{}
-	for range text.Elements {
-		if len(all) == MaxCompletionValues {
-			text.Fail()
-		}
-		all = append(all, "")
-		all[len(all)-1] = text.String()
-	}
-	return all
-}
-
-func appendCompletionValues(dst []byte, from CompletionValues) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		dst = appendString(dst, from[i])
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizeCompletionValues(from CompletionValues) int {
-	n := 2
-	for i := range from {
-		n += 1 + len(from[i]) + len(from[i])/8 + 2
-	}
-	return n
-}
-
-func decodeSamplingMessage(text *scan.Text, to *SamplingMessage) {
+func decodeAnnotations(text *scan.Text, to *Annotations) {
 	for name := range text.Members {
 		switch string(name) {
-		case "role":
-			to.Role = Role(readWord(text))
-		case "content":
-			to.Content = readPlain[SamplingContents](text)
-		case "_meta":
-			to.Meta = readMeta(text)
+		case "audience":
+			to.Audience = readTexts[Role](text, unbounded)
+		case "priority":
+			to.Priority = new(float64)
+			*to.Priority = readFloat(text)
+		case "lastModified":
+			to.LastModified = text.String()
 		default:
 			text.Value()
 		}
 	}
 }
 
-func appendSamplingMessage(dst []byte, from *SamplingMessage) (_ []byte, ok bool) {
+func appendAnnotations(dst []byte, from *Annotations) (_ []byte, ok bool) {
 	if from == nil {
 		return nil, false
 	}
 	dst = append(dst, '{')
-	dst = append(dst, `"role":`...)
-	dst = appendString(dst, string(from.Role))
-	dst = append(dst, ',')
-	dst = append(dst, `"content":`...)
-	if dst, ok = appendPlain(dst, &from.Content); !ok {
-		return nil, false
+	if from.Audience != nil {
+		dst = append(dst, `"audience":`...)
+		dst = appendTexts(dst, from.Audience)
+		dst = append(dst, ',')
 	}
-	dst = append(dst, ',')
-	if from.Meta != nil {
-		dst = append(dst, `"_meta":`...)
-		if dst, ok = appendMeta(dst, from.Meta); !ok {
+	if from.Priority != nil {
+		dst = append(dst, `"priority":`...)
+		if dst, ok = appendFloat(dst, *from.Priority); !ok {
 			return nil, false
 		}
+		dst = append(dst, ',')
+	}
+	if from.LastModified != "" {
+		dst = append(dst, `"lastModified":`...)
+		dst = appendString(dst, from.LastModified)
 		dst = append(dst, ',')
 	}
 	return closed(dst), true
 }
 
-func sizeSamplingMessage(from *SamplingMessage) int {
+func sizeAnnotations(from *Annotations) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 8 + len(from.Role) + len(from.Role)/8 + 2 + 11 + 64
-	if from.Meta != nil {
-		n += 9 + sizeMeta(from.Meta)
+	n := 2
+	if from.Audience != nil {
+		n += 12 + sizeTexts(from.Audience)
+	}
+	if from.Priority != nil {
+		n += 12 + 8
+	}
+	if from.LastModified != "" {
+		n += 16 + len(from.LastModified) + len(from.LastModified)/8 + 2
 	}
 	return n
 }
 
-func decodeModelHints(text *scan.Text) ModelHints {
-	all := ModelHints{}
-	for range text.Elements {
-		if len(all) == MaxInputs {
-			text.Fail()
+func decodeIcon(text *scan.Text, to *Icon) {
+	for name := range text.Members {
+		switch string(name) {
+		case "src":
+			to.Source = text.String()
+		case "mimeType":
+			to.MIMEType = readWord(text)
+		case "sizes":
+			to.Sizes = readTexts[string](text, unbounded)
+		case "theme":
+			to.Theme = text.String()
+		default:
+			text.Value()
 		}
-		all = append(all, ModelHint{})
-		decodeModelHint(text, &all[len(all)-1])
 	}
-	return all
 }
 
-func appendModelHints(dst []byte, from ModelHints) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendModelHint(dst, &from[i]); !ok {
-			return nil, false
-		}
+func appendIcon(dst []byte, from *Icon) (_ []byte, ok bool) {
+	if from == nil {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	dst = append(dst, `"src":`...)
+	dst = appendString(dst, from.Source)
+	dst = append(dst, ',')
+	if from.MIMEType != "" {
+		dst = append(dst, `"mimeType":`...)
+		dst = appendString(dst, from.MIMEType)
 		dst = append(dst, ',')
 	}
-	return closedList(dst), true
+	if from.Sizes != nil {
+		dst = append(dst, `"sizes":`...)
+		dst = appendTexts(dst, from.Sizes)
+		dst = append(dst, ',')
+	}
+	if from.Theme != "" {
+		dst = append(dst, `"theme":`...)
+		dst = appendString(dst, from.Theme)
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
 }
 
-func sizeModelHints(from ModelHints) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizeModelHint(&from[i])
+func sizeIcon(from *Icon) int {
+	if from == nil {
+		return 4
+	}
+	n := 2 + 7 + len(from.Source) + len(from.Source)/8 + 2
+	if from.MIMEType != "" {
+		n += 12 + len(from.MIMEType) + len(from.MIMEType)/8 + 2
+	}
+	if from.Sizes != nil {
+		n += 9 + sizeTexts(from.Sizes)
+	}
+	if from.Theme != "" {
+		n += 9 + len(from.Theme) + len(from.Theme)/8 + 2
 	}
 	return n
 }
 
-func decodeTool(text *scan.Text, to *Tool) {
+func decodeModelHint(text *scan.Text, to *ModelHint) {
 	for name := range text.Members {
 		switch string(name) {
 		case "name":
 			to.Name = text.String()
-		case "title":
-			to.Title = text.String()
-		case "description":
-			to.Description = text.String()
-		case "inputSchema":
-			to.InputSchema = readRaw(text)
-		case "outputSchema":
-			to.OutputSchema = readRaw(text)
-		case "annotations":
-			to.Annotations = new(ToolAnnotations)
-			decodeToolAnnotations(text, to.Annotations)
-		case "execution":
-			to.Execution = new(ToolExecution)
-			decodeToolExecution(text, to.Execution)
-		case "icons":
-			to.Icons = decodeIcons(text)
-		case "_meta":
-			to.Meta = readMeta(text)
 		default:
-			to.Others = readOther(text, to.Others, name)
+			text.Value()
 		}
 	}
 }
 
-func appendTool(dst []byte, from *Tool) (_ []byte, ok bool) {
-	if from == nil || len(from.Others) > 0 {
+func appendModelHint(dst []byte, from *ModelHint) (_ []byte, ok bool) {
+	if from == nil {
 		return nil, false
 	}
 	dst = append(dst, '{')
-	dst = append(dst, `"name":`...)
-	dst = appendString(dst, from.Name)
-	dst = append(dst, ',')
+	if from.Name != "" {
+		dst = append(dst, `"name":`...)
+		dst = appendString(dst, from.Name)
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
+}
+
+func sizeModelHint(from *ModelHint) int {
+	if from == nil {
+		return 4
+	}
+	n := 2
+	if from.Name != "" {
+		n += 8 + len(from.Name) + len(from.Name)/8 + 2
+	}
+	return n
+}
+
+func decodeToolAnnotations(text *scan.Text, to *ToolAnnotations) {
+	for name := range text.Members {
+		switch string(name) {
+		case "title":
+			to.Title = text.String()
+		case "readOnlyHint":
+			to.ReadOnlyHint = text.Bool()
+		case "destructiveHint":
+			to.DestructiveHint = new(bool)
+			*to.DestructiveHint = text.Bool()
+		case "idempotentHint":
+			to.IdempotentHint = text.Bool()
+		case "openWorldHint":
+			to.OpenWorldHint = new(bool)
+			*to.OpenWorldHint = text.Bool()
+		default:
+			text.Value()
+		}
+	}
+}
+
+func appendToolAnnotations(dst []byte, from *ToolAnnotations) (_ []byte, ok bool) {
+	if from == nil {
+		return nil, false
+	}
+	dst = append(dst, '{')
 	if from.Title != "" {
 		dst = append(dst, `"title":`...)
 		dst = appendString(dst, from.Title)
 		dst = append(dst, ',')
 	}
-	if from.Description != "" {
-		dst = append(dst, `"description":`...)
-		dst = appendString(dst, from.Description)
+	if from.ReadOnlyHint {
+		dst = append(dst, `"readOnlyHint":`...)
+		dst = strconv.AppendBool(dst, from.ReadOnlyHint)
 		dst = append(dst, ',')
 	}
-	dst = append(dst, `"inputSchema":`...)
-	if dst, ok = appendRaw(dst, from.InputSchema); !ok {
-		return nil, false
-	}
-	dst = append(dst, ',')
-	if from.OutputSchema != nil {
-		dst = append(dst, `"outputSchema":`...)
-		if dst, ok = appendRaw(dst, from.OutputSchema); !ok {
-			return nil, false
-		}
+	if from.DestructiveHint != nil {
+		dst = append(dst, `"destructiveHint":`...)
+		dst = strconv.AppendBool(dst, *from.DestructiveHint)
 		dst = append(dst, ',')
 	}
-	if from.Annotations != nil {
-		dst = append(dst, `"annotations":`...)
-		if dst, ok = appendToolAnnotations(dst, from.Annotations); !ok {
-			return nil, false
-		}
+	if from.IdempotentHint {
+		dst = append(dst, `"idempotentHint":`...)
+		dst = strconv.AppendBool(dst, from.IdempotentHint)
 		dst = append(dst, ',')
 	}
-	if from.Execution != nil {
-		dst = append(dst, `"execution":`...)
-		if dst, ok = appendToolExecution(dst, from.Execution); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Icons != nil {
-		dst = append(dst, `"icons":`...)
-		if dst, ok = appendIcons(dst, from.Icons); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Meta != nil {
-		dst = append(dst, `"_meta":`...)
-		if dst, ok = appendMeta(dst, from.Meta); !ok {
-			return nil, false
-		}
+	if from.OpenWorldHint != nil {
+		dst = append(dst, `"openWorldHint":`...)
+		dst = strconv.AppendBool(dst, *from.OpenWorldHint)
 		dst = append(dst, ',')
 	}
 	return closed(dst), true
 }
 
-func sizeTool(from *Tool) int {
+func sizeToolAnnotations(from *ToolAnnotations) int {
 	if from == nil {
 		return 4
 	}
-	n := 2 + 8 + len(from.Name) + len(from.Name)/8 + 2 + 15 + len(from.InputSchema)
+	n := 2
 	if from.Title != "" {
 		n += 9 + len(from.Title) + len(from.Title)/8 + 2
 	}
-	if from.Description != "" {
-		n += 15 + len(from.Description) + len(from.Description)/8 + 2
+	if from.ReadOnlyHint {
+		n += 16 + 8
 	}
-	if from.OutputSchema != nil {
-		n += 16 + len(from.OutputSchema)
+	if from.DestructiveHint != nil {
+		n += 19 + 8
 	}
-	if from.Annotations != nil {
-		n += 15 + sizeToolAnnotations(from.Annotations)
+	if from.IdempotentHint {
+		n += 18 + 8
 	}
-	if from.Execution != nil {
-		n += 13 + sizeToolExecution(from.Execution)
+	if from.OpenWorldHint != nil {
+		n += 17 + 8
 	}
-	if from.Icons != nil {
-		n += 9 + sizeIcons(from.Icons)
+	return n
+}
+
+func decodeToolExecution(text *scan.Text, to *ToolExecution) {
+	for name := range text.Members {
+		switch string(name) {
+		case "taskSupport":
+			to.TaskSupport = TaskSupport(readWord(text))
+		default:
+			text.Value()
+		}
 	}
-	if from.Meta != nil {
-		n += 9 + sizeMeta(from.Meta)
+}
+
+func appendToolExecution(dst []byte, from *ToolExecution) (_ []byte, ok bool) {
+	if from == nil {
+		return nil, false
+	}
+	dst = append(dst, '{')
+	if from.TaskSupport != "" {
+		dst = append(dst, `"taskSupport":`...)
+		dst = appendString(dst, string(from.TaskSupport))
+		dst = append(dst, ',')
+	}
+	return closed(dst), true
+}
+
+func sizeToolExecution(from *ToolExecution) int {
+	if from == nil {
+		return 4
+	}
+	n := 2
+	if from.TaskSupport != "" {
+		n += 15 + len(from.TaskSupport) + len(from.TaskSupport)/8 + 2
 	}
 	return n
 }
@@ -7381,597 +7427,6 @@ func sizeElicitationCapability(from *ElicitationCapability) int {
 	return n
 }
 
-func decodePrompt(text *scan.Text, to *Prompt) {
-	for name := range text.Members {
-		switch string(name) {
-		case "name":
-			to.Name = text.String()
-		case "title":
-			to.Title = text.String()
-		case "description":
-			to.Description = text.String()
-		case "arguments":
-			to.Arguments = decodePromptArguments(text)
-		case "icons":
-			to.Icons = decodeIcons(text)
-		case "_meta":
-			to.Meta = readMeta(text)
-		default:
-			to.Others = readOther(text, to.Others, name)
-		}
-	}
-}
-
-func appendPrompt(dst []byte, from *Prompt) (_ []byte, ok bool) {
-	if from == nil || len(from.Others) > 0 {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	dst = append(dst, `"name":`...)
-	dst = appendString(dst, from.Name)
-	dst = append(dst, ',')
-	if from.Title != "" {
-		dst = append(dst, `"title":`...)
-		dst = appendString(dst, from.Title)
-		dst = append(dst, ',')
-	}
-	if from.Description != "" {
-		dst = append(dst, `"description":`...)
-		dst = appendString(dst, from.Description)
-		dst = append(dst, ',')
-	}
-	if from.Arguments != nil {
-		dst = append(dst, `"arguments":`...)
-		if dst, ok = appendPromptArguments(dst, from.Arguments); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Icons != nil {
-		dst = append(dst, `"icons":`...)
-		if dst, ok = appendIcons(dst, from.Icons); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Meta != nil {
-		dst = append(dst, `"_meta":`...)
-		if dst, ok = appendMeta(dst, from.Meta); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizePrompt(from *Prompt) int {
-	if from == nil {
-		return 4
-	}
-	n := 2 + 8 + len(from.Name) + len(from.Name)/8 + 2
-	if from.Title != "" {
-		n += 9 + len(from.Title) + len(from.Title)/8 + 2
-	}
-	if from.Description != "" {
-		n += 15 + len(from.Description) + len(from.Description)/8 + 2
-	}
-	if from.Arguments != nil {
-		n += 13 + sizePromptArguments(from.Arguments)
-	}
-	if from.Icons != nil {
-		n += 9 + sizeIcons(from.Icons)
-	}
-	if from.Meta != nil {
-		n += 9 + sizeMeta(from.Meta)
-	}
-	return n
-}
-
-func decodeResourceTemplate(text *scan.Text, to *ResourceTemplate) {
-	for name := range text.Members {
-		switch string(name) {
-		case "uriTemplate":
-			to.URITemplate = text.String()
-		case "name":
-			to.Name = text.String()
-		case "title":
-			to.Title = text.String()
-		case "description":
-			to.Description = text.String()
-		case "mimeType":
-			to.MIMEType = readWord(text)
-		case "annotations":
-			to.Annotations = new(Annotations)
-			decodeAnnotations(text, to.Annotations)
-		case "icons":
-			to.Icons = decodeIcons(text)
-		case "_meta":
-			to.Meta = readMeta(text)
-		default:
-			to.Others = readOther(text, to.Others, name)
-		}
-	}
-}
-
-func appendResourceTemplate(dst []byte, from *ResourceTemplate) (_ []byte, ok bool) {
-	if from == nil || len(from.Others) > 0 {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	dst = append(dst, `"uriTemplate":`...)
-	dst = appendString(dst, from.URITemplate)
-	dst = append(dst, ',')
-	dst = append(dst, `"name":`...)
-	dst = appendString(dst, from.Name)
-	dst = append(dst, ',')
-	if from.Title != "" {
-		dst = append(dst, `"title":`...)
-		dst = appendString(dst, from.Title)
-		dst = append(dst, ',')
-	}
-	if from.Description != "" {
-		dst = append(dst, `"description":`...)
-		dst = appendString(dst, from.Description)
-		dst = append(dst, ',')
-	}
-	if from.MIMEType != "" {
-		dst = append(dst, `"mimeType":`...)
-		dst = appendString(dst, from.MIMEType)
-		dst = append(dst, ',')
-	}
-	if from.Annotations != nil {
-		dst = append(dst, `"annotations":`...)
-		if dst, ok = appendAnnotations(dst, from.Annotations); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Icons != nil {
-		dst = append(dst, `"icons":`...)
-		if dst, ok = appendIcons(dst, from.Icons); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Meta != nil {
-		dst = append(dst, `"_meta":`...)
-		if dst, ok = appendMeta(dst, from.Meta); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeResourceTemplate(from *ResourceTemplate) int {
-	if from == nil {
-		return 4
-	}
-	n := 2 + 15 + len(from.URITemplate) + len(from.URITemplate)/8 + 2 + 8 + len(from.Name) + len(from.Name)/8 + 2
-	if from.Title != "" {
-		n += 9 + len(from.Title) + len(from.Title)/8 + 2
-	}
-	if from.Description != "" {
-		n += 15 + len(from.Description) + len(from.Description)/8 + 2
-	}
-	if from.MIMEType != "" {
-		n += 12 + len(from.MIMEType) + len(from.MIMEType)/8 + 2
-	}
-	if from.Annotations != nil {
-		n += 15 + sizeAnnotations(from.Annotations)
-	}
-	if from.Icons != nil {
-		n += 9 + sizeIcons(from.Icons)
-	}
-	if from.Meta != nil {
-		n += 9 + sizeMeta(from.Meta)
-	}
-	return n
-}
-
-func decodeResource(text *scan.Text, to *Resource) {
-	for name := range text.Members {
-		switch string(name) {
-		case "uri":
-			to.URI = text.String()
-		case "name":
-			to.Name = text.String()
-		case "title":
-			to.Title = text.String()
-		case "description":
-			to.Description = text.String()
-		case "mimeType":
-			to.MIMEType = readWord(text)
-		case "size":
-			to.Size = new(int64)
-			*to.Size = readInteger(text)
-		case "annotations":
-			to.Annotations = new(Annotations)
-			decodeAnnotations(text, to.Annotations)
-		case "icons":
-			to.Icons = decodeIcons(text)
-		case "_meta":
-			to.Meta = readMeta(text)
-		default:
-			to.Others = readOther(text, to.Others, name)
-		}
-	}
-}
-
-func appendResource(dst []byte, from *Resource) (_ []byte, ok bool) {
-	if from == nil || len(from.Others) > 0 {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	dst = append(dst, `"uri":`...)
-	dst = appendString(dst, from.URI)
-	dst = append(dst, ',')
-	dst = append(dst, `"name":`...)
-	dst = appendString(dst, from.Name)
-	dst = append(dst, ',')
-	if from.Title != "" {
-		dst = append(dst, `"title":`...)
-		dst = appendString(dst, from.Title)
-		dst = append(dst, ',')
-	}
-	if from.Description != "" {
-		dst = append(dst, `"description":`...)
-		dst = appendString(dst, from.Description)
-		dst = append(dst, ',')
-	}
-	if from.MIMEType != "" {
-		dst = append(dst, `"mimeType":`...)
-		dst = appendString(dst, from.MIMEType)
-		dst = append(dst, ',')
-	}
-	if from.Size != nil {
-		dst = append(dst, `"size":`...)
-		dst = strconv.AppendInt(dst, *from.Size, 10)
-		dst = append(dst, ',')
-	}
-	if from.Annotations != nil {
-		dst = append(dst, `"annotations":`...)
-		if dst, ok = appendAnnotations(dst, from.Annotations); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Icons != nil {
-		dst = append(dst, `"icons":`...)
-		if dst, ok = appendIcons(dst, from.Icons); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	if from.Meta != nil {
-		dst = append(dst, `"_meta":`...)
-		if dst, ok = appendMeta(dst, from.Meta); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeResource(from *Resource) int {
-	if from == nil {
-		return 4
-	}
-	n := 2 + 7 + len(from.URI) + len(from.URI)/8 + 2 + 8 + len(from.Name) + len(from.Name)/8 + 2
-	if from.Title != "" {
-		n += 9 + len(from.Title) + len(from.Title)/8 + 2
-	}
-	if from.Description != "" {
-		n += 15 + len(from.Description) + len(from.Description)/8 + 2
-	}
-	if from.MIMEType != "" {
-		n += 12 + len(from.MIMEType) + len(from.MIMEType)/8 + 2
-	}
-	if from.Size != nil {
-		n += 8 + 8
-	}
-	if from.Annotations != nil {
-		n += 15 + sizeAnnotations(from.Annotations)
-	}
-	if from.Icons != nil {
-		n += 9 + sizeIcons(from.Icons)
-	}
-	if from.Meta != nil {
-		n += 9 + sizeMeta(from.Meta)
-	}
-	return n
-}
-
-func decodeRoot(text *scan.Text, to *Root) {
-	for name := range text.Members {
-		switch string(name) {
-		case "uri":
-			to.URI = text.String()
-		case "name":
-			to.Name = text.String()
-		case "_meta":
-			to.Meta = readMeta(text)
-		default:
-			text.Value()
-		}
-	}
-}
-
-func appendRoot(dst []byte, from *Root) (_ []byte, ok bool) {
-	if from == nil {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	dst = append(dst, `"uri":`...)
-	dst = appendString(dst, from.URI)
-	dst = append(dst, ',')
-	if from.Name != "" {
-		dst = append(dst, `"name":`...)
-		dst = appendString(dst, from.Name)
-		dst = append(dst, ',')
-	}
-	if from.Meta != nil {
-		dst = append(dst, `"_meta":`...)
-		if dst, ok = appendMeta(dst, from.Meta); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeRoot(from *Root) int {
-	if from == nil {
-		return 4
-	}
-	n := 2 + 7 + len(from.URI) + len(from.URI)/8 + 2
-	if from.Name != "" {
-		n += 8 + len(from.Name) + len(from.Name)/8 + 2
-	}
-	if from.Meta != nil {
-		n += 9 + sizeMeta(from.Meta)
-	}
-	return n
-}
-
-func decodeIcon(text *scan.Text, to *Icon) {
-	for name := range text.Members {
-		switch string(name) {
-		case "src":
-			to.Source = text.String()
-		case "mimeType":
-			to.MIMEType = readWord(text)
-		case "sizes":
-			to.Sizes = readTexts[string](text)
-		case "theme":
-			to.Theme = text.String()
-		default:
-			text.Value()
-		}
-	}
-}
-
-func appendIcon(dst []byte, from *Icon) (_ []byte, ok bool) {
-	if from == nil {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	dst = append(dst, `"src":`...)
-	dst = appendString(dst, from.Source)
-	dst = append(dst, ',')
-	if from.MIMEType != "" {
-		dst = append(dst, `"mimeType":`...)
-		dst = appendString(dst, from.MIMEType)
-		dst = append(dst, ',')
-	}
-	if from.Sizes != nil {
-		dst = append(dst, `"sizes":`...)
-		dst = appendTexts(dst, from.Sizes)
-		dst = append(dst, ',')
-	}
-	if from.Theme != "" {
-		dst = append(dst, `"theme":`...)
-		dst = appendString(dst, from.Theme)
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeIcon(from *Icon) int {
-	if from == nil {
-		return 4
-	}
-	n := 2 + 7 + len(from.Source) + len(from.Source)/8 + 2
-	if from.MIMEType != "" {
-		n += 12 + len(from.MIMEType) + len(from.MIMEType)/8 + 2
-	}
-	if from.Sizes != nil {
-		n += 9 + sizeTexts(from.Sizes)
-	}
-	if from.Theme != "" {
-		n += 9 + len(from.Theme) + len(from.Theme)/8 + 2
-	}
-	return n
-}
-
-func decodeModelHint(text *scan.Text, to *ModelHint) {
-	for name := range text.Members {
-		switch string(name) {
-		case "name":
-			to.Name = text.String()
-		default:
-			text.Value()
-		}
-	}
-}
-
-func appendModelHint(dst []byte, from *ModelHint) (_ []byte, ok bool) {
-	if from == nil {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	if from.Name != "" {
-		dst = append(dst, `"name":`...)
-		dst = appendString(dst, from.Name)
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeModelHint(from *ModelHint) int {
-	if from == nil {
-		return 4
-	}
-	n := 2
-	if from.Name != "" {
-		n += 8 + len(from.Name) + len(from.Name)/8 + 2
-	}
-	return n
-}
-
-func decodeToolAnnotations(text *scan.Text, to *ToolAnnotations) {
-	for name := range text.Members {
-		switch string(name) {
-		case "title":
-			to.Title = text.String()
-		case "readOnlyHint":
-			to.ReadOnlyHint = text.Bool()
-		case "destructiveHint":
-			to.DestructiveHint = new(bool)
-			*to.DestructiveHint = text.Bool()
-		case "idempotentHint":
-			to.IdempotentHint = text.Bool()
-		case "openWorldHint":
-			to.OpenWorldHint = new(bool)
-			*to.OpenWorldHint = text.Bool()
-		default:
-			text.Value()
-		}
-	}
-}
-
-func appendToolAnnotations(dst []byte, from *ToolAnnotations) (_ []byte, ok bool) {
-	if from == nil {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	if from.Title != "" {
-		dst = append(dst, `"title":`...)
-		dst = appendString(dst, from.Title)
-		dst = append(dst, ',')
-	}
-	if from.ReadOnlyHint {
-		dst = append(dst, `"readOnlyHint":`...)
-		dst = strconv.AppendBool(dst, from.ReadOnlyHint)
-		dst = append(dst, ',')
-	}
-	if from.DestructiveHint != nil {
-		dst = append(dst, `"destructiveHint":`...)
-		dst = strconv.AppendBool(dst, *from.DestructiveHint)
-		dst = append(dst, ',')
-	}
-	if from.IdempotentHint {
-		dst = append(dst, `"idempotentHint":`...)
-		dst = strconv.AppendBool(dst, from.IdempotentHint)
-		dst = append(dst, ',')
-	}
-	if from.OpenWorldHint != nil {
-		dst = append(dst, `"openWorldHint":`...)
-		dst = strconv.AppendBool(dst, *from.OpenWorldHint)
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeToolAnnotations(from *ToolAnnotations) int {
-	if from == nil {
-		return 4
-	}
-	n := 2
-	if from.Title != "" {
-		n += 9 + len(from.Title) + len(from.Title)/8 + 2
-	}
-	if from.ReadOnlyHint {
-		n += 16 + 8
-	}
-	if from.DestructiveHint != nil {
-		n += 19 + 8
-	}
-	if from.IdempotentHint {
-		n += 18 + 8
-	}
-	if from.OpenWorldHint != nil {
-		n += 17 + 8
-	}
-	return n
-}
-
-func decodeToolExecution(text *scan.Text, to *ToolExecution) {
-	for name := range text.Members {
-		switch string(name) {
-		case "taskSupport":
-			to.TaskSupport = TaskSupport(readWord(text))
-		default:
-			text.Value()
-		}
-	}
-}
-
-func appendToolExecution(dst []byte, from *ToolExecution) (_ []byte, ok bool) {
-	if from == nil {
-		return nil, false
-	}
-	dst = append(dst, '{')
-	if from.TaskSupport != "" {
-		dst = append(dst, `"taskSupport":`...)
-		dst = appendString(dst, string(from.TaskSupport))
-		dst = append(dst, ',')
-	}
-	return closed(dst), true
-}
-
-func sizeToolExecution(from *ToolExecution) int {
-	if from == nil {
-		return 4
-	}
-	n := 2
-	if from.TaskSupport != "" {
-		n += 15 + len(from.TaskSupport) + len(from.TaskSupport)/8 + 2
-	}
-	return n
-}
-
-func decodePromptArguments(text *scan.Text) PromptArguments {
-	all := PromptArguments{}
-	for range text.Elements {
-		if len(all) == MaxArguments {
-			text.Fail()
-		}
-		all = append(all, PromptArgument{})
-		decodePromptArgument(text, &all[len(all)-1])
-	}
-	return all
-}
-
-func appendPromptArguments(dst []byte, from PromptArguments) (_ []byte, ok bool) {
-	dst = append(dst, '[')
-	for i := range from {
-		if dst, ok = appendPromptArgument(dst, &from[i]); !ok {
-			return nil, false
-		}
-		dst = append(dst, ',')
-	}
-	return closedList(dst), true
-}
-
-func sizePromptArguments(from PromptArguments) int {
-	n := 2
-	for i := range from {
-		n += 1 + sizePromptArgument(&from[i])
-	}
-	return n
-}
-
 func decodePromptArgument(text *scan.Text, to *PromptArgument) {
 	for name := range text.Members {
 		switch string(name) {
@@ -8032,110 +7487,447 @@ func sizePromptArgument(from *PromptArgument) int {
 	return n
 }
 
-// UnmarshalJSON decodes an array of at most MaxCompletionValues elements. Null becomes nil.
-func (c *CompletionValues) UnmarshalJSON(raw []byte) (err error) {
-	*c, err = readList[string](raw, MaxCompletionValues, "values of a completion")
-	return err
+func decodeIconList(text *scan.Text, most int) []Icon {
+	all := []Icon{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, Icon{})
+		decodeIcon(text, &all[len(all)-1])
+	}
+	return all
 }
 
-// UnmarshalJSON decodes an array of at most MaxContents elements. Null becomes nil.
-func (c *ContentsOfResource) UnmarshalJSON(raw []byte) (err error) {
-	*c, err = readList[ResourceContents](raw, MaxContents, "contents of a resource")
-	return err
+func appendIconList(dst []byte, from []Icon) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendIcon(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
 }
 
-// UnmarshalJSON decodes an array of at most MaxInputs elements. Null becomes nil.
-func (e *Elicitations) UnmarshalJSON(raw []byte) (err error) {
-	*e, err = readPointers[ElicitParams](raw, MaxInputs, "elicitations of an error")
-	return err
+func sizeIconList(from []Icon) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeIcon(&from[i])
+	}
+	return n
 }
 
-// UnmarshalJSON decodes an array of at most MaxIcons elements. Null becomes nil.
-func (i *Icons) UnmarshalJSON(raw []byte) (err error) {
-	*i, err = readList[Icon](raw, MaxIcons, "icons")
-	return err
+func decodeLegacyTaskList(text *scan.Text, most int) []*LegacyTask {
+	all := []*LegacyTask{}
+	var room []LegacyTask
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		if len(room) == 0 {
+			room = make([]LegacyTask, roomAfter(len(all)))
+		}
+		decodeLegacyTask(text, &room[0])
+		all, room = append(all, &room[0]), room[1:]
+	}
+	return all
 }
 
-// UnmarshalJSON decodes an array of at most MaxPageItems elements. Null becomes nil.
-func (l *LegacyTasks) UnmarshalJSON(raw []byte) (err error) {
-	*l, err = readPointers[LegacyTask](raw, MaxPageItems, "tasks on a page")
-	return err
+func appendLegacyTaskList(dst []byte, from []*LegacyTask) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		before := dst
+		if dst, ok = appendLegacyTask(dst, from[i]); !ok {
+			if dst, ok = appendPlain(before, from[i]); !ok {
+				return nil, false
+			}
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
 }
 
-// UnmarshalJSON decodes an array of at most MaxMessages elements. Null becomes nil.
-func (m *Messages) UnmarshalJSON(raw []byte) (err error) {
-	*m, err = readList[PromptMessage](raw, MaxMessages, "messages of a prompt")
-	return err
+func sizeLegacyTaskList(from []*LegacyTask) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeLegacyTask(from[i])
+	}
+	return n
 }
 
-// UnmarshalJSON decodes an array of at most MaxInputs elements. Null becomes nil.
-func (m *ModelHints) UnmarshalJSON(raw []byte) (err error) {
-	*m, err = readList[ModelHint](raw, MaxInputs, "model hints")
-	return err
+func decodeModelHintList(text *scan.Text, most int) []ModelHint {
+	all := []ModelHint{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, ModelHint{})
+		decodeModelHint(text, &all[len(all)-1])
+	}
+	return all
 }
 
-// UnmarshalJSON decodes an array of at most MaxArguments elements. Null becomes nil.
-func (p *PromptArguments) UnmarshalJSON(raw []byte) (err error) {
-	*p, err = readList[PromptArgument](raw, MaxArguments, "arguments of a prompt")
-	return err
+func appendModelHintList(dst []byte, from []ModelHint) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendModelHint(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
 }
 
-// UnmarshalJSON decodes an array of at most MaxPageItems elements. Null becomes nil.
-func (p *Prompts) UnmarshalJSON(raw []byte) (err error) {
-	*p, err = readPointers[Prompt](raw, MaxPageItems, "prompts on a page")
-	return err
+func sizeModelHintList(from []ModelHint) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeModelHint(&from[i])
+	}
+	return n
 }
 
-// UnmarshalJSON decodes an array of at most MaxPageItems elements. Null becomes nil.
-func (r *ResourceTemplates) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readPointers[ResourceTemplate](raw, MaxPageItems, "resource templates on a page")
-	return err
+func decodePromptArgumentList(text *scan.Text, most int) []PromptArgument {
+	all := []PromptArgument{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, PromptArgument{})
+		decodePromptArgument(text, &all[len(all)-1])
+	}
+	return all
 }
 
-// UnmarshalJSON decodes an array of at most MaxResourceURIs elements. Null becomes nil.
-func (r *ResourceURIs) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readList[string](raw, MaxResourceURIs, "resource subscriptions")
-	return err
+func appendPromptArgumentList(dst []byte, from []PromptArgument) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendPromptArgument(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
 }
 
-// UnmarshalJSON decodes an array of at most MaxPageItems elements. Null becomes nil.
-func (r *Resources) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readPointers[Resource](raw, MaxPageItems, "resources on a page")
-	return err
+func sizePromptArgumentList(from []PromptArgument) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizePromptArgument(&from[i])
+	}
+	return n
 }
 
-// UnmarshalJSON decodes an array of at most MaxRoots elements. Null becomes nil.
-func (r *Roots) UnmarshalJSON(raw []byte) (err error) {
-	*r, err = readList[Root](raw, MaxRoots, "roots")
-	return err
+func decodePromptList(text *scan.Text, most int) []*Prompt {
+	all := []*Prompt{}
+	var room []Prompt
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		if len(room) == 0 {
+			room = make([]Prompt, roomAfter(len(all)))
+		}
+		decodePrompt(text, &room[0])
+		all, room = append(all, &room[0]), room[1:]
+	}
+	return all
 }
 
-// UnmarshalJSON decodes an array of at most MaxMessages elements. Null becomes nil.
-func (s *SamplingMessages) UnmarshalJSON(raw []byte) (err error) {
-	*s, err = readList[SamplingMessage](raw, MaxMessages, "messages of a conversation")
-	return err
+func appendPromptList(dst []byte, from []*Prompt) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		before := dst
+		if dst, ok = appendPrompt(dst, from[i]); !ok {
+			if dst, ok = appendPlain(before, from[i]); !ok {
+				return nil, false
+			}
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
 }
 
-// UnmarshalJSON decodes an array of at most MaxPageItems elements. Null becomes nil.
-func (s *Skills) UnmarshalJSON(raw []byte) (err error) {
-	*s, err = readPointers[Skill](raw, MaxPageItems, "skills on a page")
-	return err
+func sizePromptList(from []*Prompt) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizePrompt(from[i])
+	}
+	return n
 }
 
-// UnmarshalJSON decodes an array of at most MaxVersions elements. Null becomes nil.
-func (s *SupportedVersions) UnmarshalJSON(raw []byte) (err error) {
-	*s, err = readList[string](raw, MaxVersions, "supported versions")
-	return err
+func decodePromptMessageList(text *scan.Text, most int) []PromptMessage {
+	all := []PromptMessage{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, PromptMessage{})
+		decodePromptMessage(text, &all[len(all)-1])
+	}
+	return all
 }
 
-// UnmarshalJSON decodes an array of at most MaxResourceURIs elements. Null becomes nil.
-func (t *TaskIDs) UnmarshalJSON(raw []byte) (err error) {
-	*t, err = readList[string](raw, MaxResourceURIs, "task ids")
-	return err
+func appendPromptMessageList(dst []byte, from []PromptMessage) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendPromptMessage(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
 }
 
-// UnmarshalJSON decodes an array of at most MaxPageTools elements. Null becomes nil.
-func (t *Tools) UnmarshalJSON(raw []byte) (err error) {
-	*t, err = readPointers[Tool](raw, MaxPageTools, "tools on a page")
-	return err
+func sizePromptMessageList(from []PromptMessage) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizePromptMessage(&from[i])
+	}
+	return n
+}
+
+func decodeResourceContentsList(text *scan.Text, most int) []ResourceContents {
+	all := []ResourceContents{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, ResourceContents{})
+		decodeResourceContents(text, &all[len(all)-1])
+	}
+	return all
+}
+
+func appendResourceContentsList(dst []byte, from []ResourceContents) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendResourceContents(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeResourceContentsList(from []ResourceContents) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeResourceContents(&from[i])
+	}
+	return n
+}
+
+func decodeResourceList(text *scan.Text, most int) []*Resource {
+	all := []*Resource{}
+	var room []Resource
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		if len(room) == 0 {
+			room = make([]Resource, roomAfter(len(all)))
+		}
+		decodeResource(text, &room[0])
+		all, room = append(all, &room[0]), room[1:]
+	}
+	return all
+}
+
+func appendResourceList(dst []byte, from []*Resource) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		before := dst
+		if dst, ok = appendResource(dst, from[i]); !ok {
+			if dst, ok = appendPlain(before, from[i]); !ok {
+				return nil, false
+			}
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeResourceList(from []*Resource) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeResource(from[i])
+	}
+	return n
+}
+
+func decodeResourceTemplateList(text *scan.Text, most int) []*ResourceTemplate {
+	all := []*ResourceTemplate{}
+	var room []ResourceTemplate
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		if len(room) == 0 {
+			room = make([]ResourceTemplate, roomAfter(len(all)))
+		}
+		decodeResourceTemplate(text, &room[0])
+		all, room = append(all, &room[0]), room[1:]
+	}
+	return all
+}
+
+func appendResourceTemplateList(dst []byte, from []*ResourceTemplate) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		before := dst
+		if dst, ok = appendResourceTemplate(dst, from[i]); !ok {
+			if dst, ok = appendPlain(before, from[i]); !ok {
+				return nil, false
+			}
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeResourceTemplateList(from []*ResourceTemplate) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeResourceTemplate(from[i])
+	}
+	return n
+}
+
+func decodeRootList(text *scan.Text, most int) []Root {
+	all := []Root{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, Root{})
+		decodeRoot(text, &all[len(all)-1])
+	}
+	return all
+}
+
+func appendRootList(dst []byte, from []Root) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendRoot(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeRootList(from []Root) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeRoot(&from[i])
+	}
+	return n
+}
+
+func decodeSamplingMessageList(text *scan.Text, most int) []SamplingMessage {
+	all := []SamplingMessage{}
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		all = append(all, SamplingMessage{})
+		decodeSamplingMessage(text, &all[len(all)-1])
+	}
+	return all
+}
+
+func appendSamplingMessageList(dst []byte, from []SamplingMessage) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		if dst, ok = appendSamplingMessage(dst, &from[i]); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeSamplingMessageList(from []SamplingMessage) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeSamplingMessage(&from[i])
+	}
+	return n
+}
+
+func decodeSkillList(text *scan.Text, most int) []*Skill {
+	all := []*Skill{}
+	var room []Skill
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		if len(room) == 0 {
+			room = make([]Skill, roomAfter(len(all)))
+		}
+		decodeSkill(text, &room[0])
+		all, room = append(all, &room[0]), room[1:]
+	}
+	return all
+}
+
+func appendSkillList(dst []byte, from []*Skill) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		before := dst
+		if dst, ok = appendSkill(dst, from[i]); !ok {
+			if dst, ok = appendPlain(before, from[i]); !ok {
+				return nil, false
+			}
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeSkillList(from []*Skill) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeSkill(from[i])
+	}
+	return n
+}
+
+func decodeToolList(text *scan.Text, most int) []*Tool {
+	all := []*Tool{}
+	var room []Tool
+	for range text.Elements {
+		if len(all) == most {
+			text.Fail()
+		}
+		if len(room) == 0 {
+			room = make([]Tool, roomAfter(len(all)))
+		}
+		decodeTool(text, &room[0])
+		all, room = append(all, &room[0]), room[1:]
+	}
+	return all
+}
+
+func appendToolList(dst []byte, from []*Tool) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i := range from {
+		before := dst
+		if dst, ok = appendTool(dst, from[i]); !ok {
+			if dst, ok = appendPlain(before, from[i]); !ok {
+				return nil, false
+			}
+		}
+		dst = append(dst, ',')
+	}
+	return closedList(dst), true
+}
+
+func sizeToolList(from []*Tool) int {
+	n := 2
+	for i := range from {
+		n += 1 + sizeTool(from[i])
+	}
+	return n
 }

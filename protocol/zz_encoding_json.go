@@ -6,29 +6,48 @@ import "github.com/go-json-experiment/json/jsontext"
 
 // The same types without methods, so that no method calls itself.
 type (
-	capabilityMembers            Capability
-	clientCapabilitiesMembers    ClientCapabilities
-	elicitationCapabilityMembers ElicitationCapability
-	listCapabilityMembers        ListCapability
-	promptMembers                Prompt
-	resourceMembers              Resource
-	resourceTemplateMembers      ResourceTemplate
-	resourcesCapabilityMembers   ResourcesCapability
-	rootsCapabilityMembers       RootsCapability
-	samplingCapabilityMembers    SamplingCapability
-	serverCapabilitiesMembers    ServerCapabilities
-	skillMembers                 Skill
-	subscriptionFilterMembers    SubscriptionFilter
-	tasksCapabilityMembers       TasksCapability
-	toolMembers                  Tool
+	callToolResultMembers              CallToolResult
+	capabilityMembers                  Capability
+	clientCapabilitiesMembers          ClientCapabilities
+	completionMembers                  Completion
+	createMessageParamsMembers         CreateMessageParams
+	discoverResultMembers              DiscoverResult
+	elicitationCapabilityMembers       ElicitationCapability
+	getPromptResultMembers             GetPromptResult
+	implementationMembers              Implementation
+	listCapabilityMembers              ListCapability
+	listPromptsResultMembers           ListPromptsResult
+	listResourceTemplatesResultMembers ListResourceTemplatesResult
+	listResourcesResultMembers         ListResourcesResult
+	listRootsResultMembers             ListRootsResult
+	listSkillsResultMembers            ListSkillsResult
+	listTasksResultMembers             ListTasksResult
+	listToolsResultMembers             ListToolsResult
+	modelPreferencesMembers            ModelPreferences
+	promptMembers                      Prompt
+	readDirectoryResultMembers         ReadDirectoryResult
+	readResourceResultMembers          ReadResourceResult
+	resourceMembers                    Resource
+	resourceLinkMembers                ResourceLink
+	resourceTemplateMembers            ResourceTemplate
+	resourcesCapabilityMembers         ResourcesCapability
+	rootsCapabilityMembers             RootsCapability
+	samplingCapabilityMembers          SamplingCapability
+	serverCapabilitiesMembers          ServerCapabilities
+	skillMembers                       Skill
+	subscriptionFilterMembers          SubscriptionFilter
+	tasksCapabilityMembers             TasksCapability
+	toolMembers                        Tool
+	urlElicitationDataMembers          URLElicitationData
+	unsupportedVersionDataMembers      UnsupportedVersionData
 )
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (c *Capability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*capabilityMembers)(c))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (c *Capability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*capabilityMembers)(c))
 }
@@ -39,12 +58,12 @@ func (c Capability) MarshalJSON() ([]byte, error) { return Marshal(&c) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (c *Capability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, c) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (c *ClientCapabilities) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*clientCapabilitiesMembers)(c))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (c *ClientCapabilities) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*clientCapabilitiesMembers)(c))
 }
@@ -55,12 +74,60 @@ func (c ClientCapabilities) MarshalJSON() ([]byte, error) { return Marshal(&c) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (c *ClientCapabilities) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, c) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (c *Completion) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*completionMembers)(c))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (c *Completion) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*completionMembers)(c), bound{"values", MaxCompletionValues, "values of a completion", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (c Completion) MarshalJSON() ([]byte, error) { return Marshal(&c) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (c *Completion) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, c) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (c *CreateMessageParams) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*createMessageParamsMembers)(c))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (c *CreateMessageParams) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*createMessageParamsMembers)(c), bound{"messages", MaxMessages, "messages of a conversation", false}, bound{"tools", MaxPageTools, "tools on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (c CreateMessageParams) MarshalJSON() ([]byte, error) { return Marshal(&c) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (c *CreateMessageParams) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, c) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (d *DiscoverResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*discoverResultMembers)(d))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (d *DiscoverResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*discoverResultMembers)(d), bound{"supportedVersions", MaxVersions, "supported versions", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (d DiscoverResult) MarshalJSON() ([]byte, error) { return Marshal(&d) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (d *DiscoverResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, d) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (e *ElicitationCapability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*elicitationCapabilityMembers)(e))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (e *ElicitationCapability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*elicitationCapabilityMembers)(e))
 }
@@ -71,12 +138,39 @@ func (e ElicitationCapability) MarshalJSON() ([]byte, error) { return Marshal(&e
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (e *ElicitationCapability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, e) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (g *GetPromptResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*getPromptResultMembers)(g), bound{"messages", MaxMessages, "messages of a prompt", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (g GetPromptResult) MarshalJSON() ([]byte, error) { return Marshal(&g) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (g *GetPromptResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, g) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (i *Implementation) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*implementationMembers)(i))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (i *Implementation) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*implementationMembers)(i), bound{"icons", MaxIcons, "icons", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (i Implementation) MarshalJSON() ([]byte, error) { return Marshal(&i) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (i *Implementation) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, i) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (l *ListCapability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*listCapabilityMembers)(l))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListCapability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*listCapabilityMembers)(l))
 }
@@ -87,14 +181,142 @@ func (l ListCapability) MarshalJSON() ([]byte, error) { return Marshal(&l) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (l *ListCapability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListPromptsResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listPromptsResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListPromptsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listPromptsResultMembers)(l), bound{"prompts", MaxPageItems, "prompts on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListPromptsResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListPromptsResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListResourceTemplatesResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listResourceTemplatesResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListResourceTemplatesResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listResourceTemplatesResultMembers)(l), bound{"resourceTemplates", MaxPageItems, "resource templates on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListResourceTemplatesResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListResourceTemplatesResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListResourcesResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listResourcesResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListResourcesResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listResourcesResultMembers)(l), bound{"resources", MaxPageItems, "resources on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListResourcesResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListResourcesResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListRootsResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listRootsResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListRootsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listRootsResultMembers)(l), bound{"roots", MaxRoots, "roots", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListRootsResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListRootsResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListSkillsResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listSkillsResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListSkillsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listSkillsResultMembers)(l), bound{"skills", MaxPageItems, "skills on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListSkillsResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListSkillsResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListTasksResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listTasksResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListTasksResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listTasksResultMembers)(l), bound{"tasks", MaxPageItems, "tasks on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListTasksResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListTasksResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (l *ListToolsResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*listToolsResultMembers)(l))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (l *ListToolsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*listToolsResultMembers)(l), bound{"tools", MaxPageTools, "tools on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l ListToolsResult) MarshalJSON() ([]byte, error) { return Marshal(&l) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (l *ListToolsResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, l) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (m *ModelPreferences) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*modelPreferencesMembers)(m))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (m *ModelPreferences) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*modelPreferencesMembers)(m), bound{"hints", MaxInputs, "model hints", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (m ModelPreferences) MarshalJSON() ([]byte, error) { return Marshal(&m) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (m *ModelPreferences) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, m) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (p *Prompt) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*promptMembers)(p))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (p *Prompt) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*promptMembers)(p))
+	return boundedFrom(from, (*promptMembers)(p), bound{"arguments", MaxArguments, "arguments of a prompt", false}, bound{"icons", MaxIcons, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -103,14 +325,41 @@ func (p Prompt) MarshalJSON() ([]byte, error) { return Marshal(&p) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (p *Prompt) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, p) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (r *ReadDirectoryResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*readDirectoryResultMembers)(r))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (r *ReadDirectoryResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*readDirectoryResultMembers)(r), bound{"resources", MaxPageItems, "resources on a page", true})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r ReadDirectoryResult) MarshalJSON() ([]byte, error) { return Marshal(&r) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (r *ReadDirectoryResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (r *ReadResourceResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*readResourceResultMembers)(r), bound{"contents", MaxContents, "contents of a resource", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r ReadResourceResult) MarshalJSON() ([]byte, error) { return Marshal(&r) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (r *ReadResourceResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (r *Resource) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*resourceMembers)(r))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *Resource) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*resourceMembers)(r))
+	return boundedFrom(from, (*resourceMembers)(r), bound{"icons", MaxIcons, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -119,14 +368,30 @@ func (r Resource) MarshalJSON() ([]byte, error) { return Marshal(&r) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (r *Resource) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (r *ResourceLink) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*resourceLinkMembers)(r))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (r *ResourceLink) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*resourceLinkMembers)(r), bound{"icons", MaxIcons, "icons", false})
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r ResourceLink) MarshalJSON() ([]byte, error) { return Marshal(&r) }
+
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (r *ResourceLink) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (r *ResourceTemplate) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*resourceTemplateMembers)(r))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *ResourceTemplate) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*resourceTemplateMembers)(r))
+	return boundedFrom(from, (*resourceTemplateMembers)(r), bound{"icons", MaxIcons, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -135,12 +400,12 @@ func (r ResourceTemplate) MarshalJSON() ([]byte, error) { return Marshal(&r) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (r *ResourceTemplate) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (r *ResourcesCapability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*resourcesCapabilityMembers)(r))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *ResourcesCapability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*resourcesCapabilityMembers)(r))
 }
@@ -151,12 +416,12 @@ func (r ResourcesCapability) MarshalJSON() ([]byte, error) { return Marshal(&r) 
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (r *ResourcesCapability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (r *RootsCapability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*rootsCapabilityMembers)(r))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *RootsCapability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*rootsCapabilityMembers)(r))
 }
@@ -167,12 +432,12 @@ func (r RootsCapability) MarshalJSON() ([]byte, error) { return Marshal(&r) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (r *RootsCapability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (s *SamplingCapability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*samplingCapabilityMembers)(s))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (s *SamplingCapability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*samplingCapabilityMembers)(s))
 }
@@ -183,12 +448,12 @@ func (s SamplingCapability) MarshalJSON() ([]byte, error) { return Marshal(&s) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (s *SamplingCapability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, s) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (s *ServerCapabilities) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*serverCapabilitiesMembers)(s))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (s *ServerCapabilities) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*serverCapabilitiesMembers)(s))
 }
@@ -199,12 +464,12 @@ func (s ServerCapabilities) MarshalJSON() ([]byte, error) { return Marshal(&s) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (s *ServerCapabilities) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, s) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (s *Skill) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*skillMembers)(s))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (s *Skill) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*skillMembers)(s))
 }
@@ -215,14 +480,14 @@ func (s Skill) MarshalJSON() ([]byte, error) { return Marshal(&s) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (s *Skill) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, s) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (s *SubscriptionFilter) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*subscriptionFilterMembers)(s))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (s *SubscriptionFilter) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*subscriptionFilterMembers)(s))
+	return boundedFrom(from, (*subscriptionFilterMembers)(s), bound{"resourceSubscriptions", MaxResourceURIs, "resource subscriptions", false}, bound{"taskIds", MaxResourceURIs, "task ids", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -231,12 +496,12 @@ func (s SubscriptionFilter) MarshalJSON() ([]byte, error) { return Marshal(&s) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (s *SubscriptionFilter) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, s) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (t *TasksCapability) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*tasksCapabilityMembers)(t))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (t *TasksCapability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*tasksCapabilityMembers)(t))
 }
@@ -247,14 +512,14 @@ func (t TasksCapability) MarshalJSON() ([]byte, error) { return Marshal(&t) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (t *TasksCapability) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, t) }
 
-// MarshalJSONTo encodes unknown members beside the others.
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
 func (t *Tool) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*toolMembers)(t))
 }
 
-// UnmarshalJSONFrom keeps unknown members.
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (t *Tool) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*toolMembers)(t))
+	return boundedFrom(from, (*toolMembers)(t), bound{"icons", MaxIcons, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -263,146 +528,34 @@ func (t Tool) MarshalJSON() ([]byte, error) { return Marshal(&t) }
 // UnmarshalJSON is Unmarshal, for encoding/json.
 func (t *Tool) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, t) }
 
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (c CompletionValues) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []string(c))
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (u *URLElicitationData) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*urlElicitationDataMembers)(u))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (u *URLElicitationData) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*urlElicitationDataMembers)(u), bound{"elicitations", MaxInputs, "elicitations of an error", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
-func (c CompletionValues) MarshalJSON() ([]byte, error) { return Marshal(c) }
+func (u URLElicitationData) MarshalJSON() ([]byte, error) { return Marshal(&u) }
 
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (c ContentsOfResource) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []ResourceContents(c))
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (u *URLElicitationData) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, u) }
+
+// MarshalJSONTo encodes all members, and a nil list as an empty array.
+func (u *UnsupportedVersionData) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, (*unsupportedVersionDataMembers)(u))
+}
+
+// UnmarshalJSONFrom decodes all members, within the limits of lists.
+func (u *UnsupportedVersionData) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	return boundedFrom(from, (*unsupportedVersionDataMembers)(u), bound{"supported", MaxVersions, "supported versions", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
-func (c ContentsOfResource) MarshalJSON() ([]byte, error) { return Marshal(c) }
+func (u UnsupportedVersionData) MarshalJSON() ([]byte, error) { return Marshal(&u) }
 
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (e Elicitations) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*ElicitParams(e))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (e Elicitations) MarshalJSON() ([]byte, error) { return Marshal(e) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (i Icons) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []Icon(i))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (i Icons) MarshalJSON() ([]byte, error) { return Marshal(i) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (l LegacyTasks) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*LegacyTask(l))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (l LegacyTasks) MarshalJSON() ([]byte, error) { return Marshal(l) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (m Messages) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []PromptMessage(m))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (m Messages) MarshalJSON() ([]byte, error) { return Marshal(m) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (m ModelHints) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []ModelHint(m))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (m ModelHints) MarshalJSON() ([]byte, error) { return Marshal(m) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (p PromptArguments) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []PromptArgument(p))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (p PromptArguments) MarshalJSON() ([]byte, error) { return Marshal(p) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (p Prompts) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*Prompt(p))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (p Prompts) MarshalJSON() ([]byte, error) { return Marshal(p) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (r ResourceTemplates) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*ResourceTemplate(r))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (r ResourceTemplates) MarshalJSON() ([]byte, error) { return Marshal(r) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (r ResourceURIs) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []string(r))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (r ResourceURIs) MarshalJSON() ([]byte, error) { return Marshal(r) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (r Resources) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*Resource(r))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (r Resources) MarshalJSON() ([]byte, error) { return Marshal(r) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (r Roots) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []Root(r))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (r Roots) MarshalJSON() ([]byte, error) { return Marshal(r) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (s SamplingMessages) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []SamplingMessage(s))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (s SamplingMessages) MarshalJSON() ([]byte, error) { return Marshal(s) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (s Skills) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*Skill(s))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (s Skills) MarshalJSON() ([]byte, error) { return Marshal(s) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (s SupportedVersions) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []string(s))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (s SupportedVersions) MarshalJSON() ([]byte, error) { return Marshal(s) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (t TaskIDs) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []string(t))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (t TaskIDs) MarshalJSON() ([]byte, error) { return Marshal(t) }
-
-// MarshalJSONTo encodes the list. Nil is an empty array.
-func (t Tools) MarshalJSONTo(to *jsontext.Encoder) error {
-	return marshalTo(to, []*Tool(t))
-}
-
-// MarshalJSON is Marshal, for encoding/json.
-func (t Tools) MarshalJSON() ([]byte, error) { return Marshal(t) }
+// UnmarshalJSON is Unmarshal, for encoding/json.
+func (u *UnsupportedVersionData) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, u) }

@@ -423,9 +423,9 @@ func TestListsOfMiddleware(t *testing.T) {
 		client.On(func(_ context.Context, p *protocol.ListToolsParams, _ func(context.Context, *protocol.ListToolsParams) (*protocol.ListToolsResult, error)) (*protocol.ListToolsResult, error) {
 			next := "2"
 			if p.Cursor != nil {
-				return &protocol.ListToolsResult{Tools: protocol.Tools{{Name: "b"}}}, nil
+				return &protocol.ListToolsResult{Tools: []*protocol.Tool{{Name: "b"}}}, nil
 			}
-			return &protocol.ListToolsResult{Tools: protocol.Tools{{Name: "a"}}, NextCursor: &next}, nil
+			return &protocol.ListToolsResult{Tools: []*protocol.Tool{{Name: "a"}}, NextCursor: &next}, nil
 		}),
 	}})
 	if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"a", "b"}) {

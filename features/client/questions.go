@@ -133,7 +133,7 @@ func (s *Session) roots(ctx context.Context) (*protocol.ListRootsResult, error) 
 			return nil, fmt.Errorf("client: a root must begin with file://: %.200q", root.URI)
 		}
 	}
-	return &protocol.ListRootsResult{Roots: append(protocol.Roots{}, roots...)}, nil
+	return &protocol.ListRootsResult{Roots: append([]protocol.Root{}, roots...)}, nil
 }
 
 func (s *Session) sample(ctx context.Context, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {

@@ -473,7 +473,7 @@ func TestManualInput(t *testing.T) {
 	}
 	again := &protocol.CallToolParams{Name: "x"}
 	again.RequestState = result.InputRequired.RequestState
-	again.InputResponses = protocol.InputResponses{"r": &protocol.ListRootsResult{Roots: protocol.Roots{}}}
+	again.InputResponses = protocol.InputResponses{"r": &protocol.ListRootsResult{Roots: []protocol.Root{}}}
 	if result, err = session.CallTool(t.Context(), again); err != nil || result.InputRequired != nil {
 		t.Errorf("got %+v, %v, want result.InputRequired == nil", result, err)
 	}

@@ -145,7 +145,7 @@ func work(ctx context.Context, d time.Duration) (string, error) {
 }
 
 func sampled() *protocol.CreateMessageParams {
-	return &protocol.CreateMessageParams{MaxTokens: 1, Messages: protocol.SamplingMessages{{Role: "user", Content: protocol.SamplingContents{&protocol.TextContent{Text: "Well?"}}}}}
+	return &protocol.CreateMessageParams{MaxTokens: 1, Messages: []protocol.SamplingMessage{{Role: "user", Content: protocol.SamplingContents{&protocol.TextContent{Text: "Well?"}}}}}
 }
 
 // stepRequests returns the questions of step i.

@@ -231,11 +231,11 @@ func TestMissingCapabilitiesFailBeforeTheHandlerRuns(t *testing.T) {
 func TestEachCapabilityIsNeeded(t *testing.T) {
 	here := &protocol.Capability{}
 	message := func(change func(*protocol.CreateMessageParams)) *protocol.CreateMessageParams {
-		q := &protocol.CreateMessageParams{MaxTokens: 1, Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
+		q := &protocol.CreateMessageParams{MaxTokens: 1, Messages: []protocol.SamplingMessage{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
 		change(q)
 		return q
 	}
-	tools := protocol.Tools{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}}
+	tools := []*protocol.Tool{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}}
 	const all = `"elicitation":{"form":{},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{},"extensions":{"x/y":{}}`
 	for name, test := range map[string]struct {
 		needs    protocol.ClientCapabilities
@@ -381,7 +381,7 @@ func TestEveryKindOfQuestionIsAsked(t *testing.T) {
 		Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}, URL: &protocol.Capability{}},
 		Sampling:    &protocol.SamplingCapability{}, Roots: &protocol.RootsCapability{},
 	}
-	sample := &protocol.CreateMessageParams{MaxTokens: 10, Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
+	sample := &protocol.CreateMessageParams{MaxTokens: 10, Messages: []protocol.SamplingMessage{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
 	all := func(ctx context.Context, _ struct{}) (string, error) {
 		if err := server.ElicitURL(ctx, "Sign in", "https://example.com/in"); err != nil {
 			return "", err

@@ -78,7 +78,7 @@ func (cs *completions) complete(ctx context.Context, _ *call, params *protocol.C
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.CompleteResult{Completion: protocol.Completion{Values: protocol.CompletionValues{}}}
+	result := &protocol.CompleteResult{Completion: protocol.Completion{Values: []string{}}}
 	values := of.completion[params.Argument.Name]
 	if values == nil {
 		return result, nil

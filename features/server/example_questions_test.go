@@ -83,7 +83,7 @@ func ExampleSample() {
 	}) (string, error) {
 		answer, err := server.Sample(ctx, &protocol.CreateMessageParams{
 			MaxTokens: 200,
-			Messages: protocol.SamplingMessages{
+			Messages: []protocol.SamplingMessage{
 				{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("Sum up: " + in.Text)}},
 			},
 		})

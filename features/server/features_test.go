@@ -183,7 +183,7 @@ func reviewServer() *server.Server {
 	server.AddPrompt(s, protocol.Prompt{Name: "picture"}, func(context.Context, struct{}) (*protocol.ImageContent, error) {
 		return protocol.Image([]byte{1}, "image/png"), nil
 	})
-	server.AddPrompt(s, protocol.Prompt{Name: "fails"}, func(context.Context, map[string]string) (protocol.Messages, error) {
+	server.AddPrompt(s, protocol.Prompt{Name: "fails"}, func(context.Context, map[string]string) ([]protocol.PromptMessage, error) {
 		return nil, errors.New("out of ink")
 	})
 	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{style}", Name: "x"}, func(_ context.Context, in struct {

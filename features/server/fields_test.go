@@ -169,8 +169,8 @@ func TestPagesAreNeverFetched(t *testing.T) {
 // declares the capability. It gets ErrUnsupported.
 func TestQuestionsAreThoseOfTheRevision(t *testing.T) {
 	type question func(context.Context) error
-	tool := &protocol.CreateMessageParams{MaxTokens: 1, Tools: protocol.Tools{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}},
-		Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
+	tool := &protocol.CreateMessageParams{MaxTokens: 1, Tools: []*protocol.Tool{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}},
+		Messages: []protocol.SamplingMessage{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
 	since := map[string]string{"form": protocol.Version20250618, "url": protocol.Version20251125, "tools": protocol.Version20251125}
 	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
@@ -293,7 +293,7 @@ func TestFormsAreThoseOfTheRevision(t *testing.T) {
 //
 // Guarantees: G-0031.10
 func TestConversationsAreThoseOfTheRevision(t *testing.T) {
-	received := make(chan protocol.SamplingMessages, 1)
+	received := make(chan []protocol.SamplingMessage, 1)
 	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		for name, second := range map[string]protocol.Content{
@@ -301,7 +301,7 @@ func TestConversationsAreThoseOfTheRevision(t *testing.T) {
 			"tool": &protocol.ToolUseContent{ID: "1", Name: "t", Input: json.RawMessage("{}")},
 		} {
 			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
-				said, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 1, Messages: protocol.SamplingMessages{
+				said, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 1, Messages: []protocol.SamplingMessage{
 					{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("a"), second}, Meta: protocol.Meta{"x.example/y": json.RawMessage("1")}},
 				}})
 				if errors.Is(err, server.ErrUnsupported) {

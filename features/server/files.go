@@ -119,6 +119,6 @@ func fileResource(f *folder.Folder, name string, file *protocol.Resource) *resou
 		}
 		contents := bytesOf(params.URI, file.MIMEType, raw)
 		contents.MIMEType = file.MIMEType
-		return &protocol.ReadResourceResult{Contents: protocol.ContentsOfResource{contents}}, nil
+		return &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{contents}}, nil
 	}}
 }

@@ -135,7 +135,7 @@ func (m *member) olderField() (several bool, err error) {
 
 // olderMessages returns a conversation with one block for each message, and without
 // _meta.
-func olderMessages(version string, messages protocol.SamplingMessages) (older protocol.SamplingMessages, err error) {
+func olderMessages(version string, messages []protocol.SamplingMessage) (older []protocol.SamplingMessage, err error) {
 	for _, message := range messages {
 		for _, block := range downgraded(version, protocol.Contents(message.Content)) {
 			switch block.(type) {

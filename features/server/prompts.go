@@ -41,7 +41,7 @@ func (p *prompt) feature() Feature { return Feature{KindPrompt, p.definition.Nam
 //
 // If the function returns a string or a block such as *protocol.ImageContent, it
 // becomes one message from the user. protocol.Contents becomes one message for each
-// block. protocol.Messages and *protocol.GetPromptResult are sent unchanged. An error
+// block. []protocol.PromptMessage and *protocol.GetPromptResult are sent unchanged. An error
 // is sent as an internal error with its text, but a *jsonrpc.Error in its chain is
 // sent unchanged.
 //
@@ -119,8 +119,8 @@ func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptPar
 	}
 }
 
-func argumentsOf(s typed.Schema) protocol.PromptArguments {
-	var all protocol.PromptArguments
+func argumentsOf(s typed.Schema) []protocol.PromptArgument {
+	var all []protocol.PromptArgument
 	for _, name := range s.PropertyOrder {
 		property := s.Properties[name]
 		all = append(all, protocol.PromptArgument{
@@ -130,7 +130,7 @@ func argumentsOf(s typed.Schema) protocol.PromptArguments {
 	return all
 }
 
-func argumentNames(all protocol.PromptArguments) (names []string) {
+func argumentNames(all []protocol.PromptArgument) (names []string) {
 	for _, argument := range all {
 		names = append(names, argument.Name)
 	}
@@ -141,7 +141,7 @@ func argumentNames(all protocol.PromptArguments) (names []string) {
 func promptOutput[Out any]() func(Out) *protocol.GetPromptResult {
 	messages := func(to func(Out) protocol.Contents) func(Out) *protocol.GetPromptResult {
 		return func(out Out) *protocol.GetPromptResult {
-			all := protocol.Messages{}
+			all := []protocol.PromptMessage{}
 			for _, block := range to(out) {
 				all = append(all, protocol.PromptMessage{Role: protocol.RoleUser, Content: block})
 			}
@@ -153,9 +153,9 @@ func promptOutput[Out any]() func(Out) *protocol.GetPromptResult {
 		return messages(func(out Out) protocol.Contents { return text(any(out).(string)) })
 	case protocol.Contents:
 		return messages(func(out Out) protocol.Contents { return any(out).(protocol.Contents) })
-	case protocol.Messages:
+	case []protocol.PromptMessage:
 		return func(out Out) *protocol.GetPromptResult {
-			return &protocol.GetPromptResult{Messages: any(out).(protocol.Messages)}
+			return &protocol.GetPromptResult{Messages: any(out).([]protocol.PromptMessage)}
 		}
 	case *protocol.GetPromptResult:
 		return func(out Out) *protocol.GetPromptResult { return any(out).(*protocol.GetPromptResult) }

@@ -182,7 +182,7 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*protocol.ReadResourceResult, error) {
 	contents := func(c protocol.ResourceContents) (*protocol.ReadResourceResult, error) {
 		c.MIMEType = *mimeType
-		return &protocol.ReadResourceResult{Contents: protocol.ContentsOfResource{c}}, nil
+		return &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{c}}, nil
 	}
 	of := reflect.TypeFor[Out]()
 	switch any(*new(Out)).(type) {

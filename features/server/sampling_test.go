@@ -33,7 +33,7 @@ func TestContextNeedsACapabilityOnlySinceItExists(t *testing.T) {
 		for name, needs := range map[string]protocol.ClientCapabilities{"asks": {}, "needs": needs} {
 			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
 				answer, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 1, IncludeContext: "thisServer",
-					Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}})
+					Messages: []protocol.SamplingMessage{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}})
 				if err != nil {
 					return "", err
 				}
@@ -77,7 +77,7 @@ func TestEveryUseOfAToolMustBeAnswered(t *testing.T) {
 	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		for name, conversation := range conversations {
-			params := &protocol.CreateMessageParams{MaxTokens: 1, Tools: protocol.Tools{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}}}
+			params := &protocol.CreateMessageParams{MaxTokens: 1, Tools: []*protocol.Tool{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}}}
 			for i, content := range conversation {
 				role := []protocol.Role{protocol.RoleUser, protocol.RoleAssistant}[i%2]
 				params.Messages = append(params.Messages, protocol.SamplingMessage{Role: role, Content: content})

@@ -12,7 +12,7 @@ import (
 
 // CheckToolUses returns an error unless each use of a tool is answered in the very next message,
 // which is the user's and holds nothing but such results (2025-11-25 client/sampling).
-func CheckToolUses(messages protocol.SamplingMessages) error {
+func CheckToolUses(messages []protocol.SamplingMessage) error {
 	unanswered := make(map[string]bool) // the uses of the message before
 	for i, message := range messages {
 		uses, results := make(map[string]bool), 0

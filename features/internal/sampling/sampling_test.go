@@ -19,7 +19,7 @@ func TestErrorsNameTheMessage(t *testing.T) {
 	message := func(role protocol.Role, blocks ...protocol.Content) protocol.SamplingMessage {
 		return protocol.SamplingMessage{Role: role, Content: blocks}
 	}
-	for want, messages := range map[string]protocol.SamplingMessages{
+	for want, messages := range map[string][]protocol.SamplingMessage{
 		"": {message(user, text), message(assistant, use), message(user, result)},
 		"message 1 holds a tool_result and something else":                    {message(assistant, use), message(user, result, text)},
 		`message 1 does not answer the tool_use "a"`:                          {message(assistant, use), message(assistant, result)},

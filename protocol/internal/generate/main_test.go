@@ -14,8 +14,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestFilesAreCurrent(t *testing.T) {
 	const dir = "../.."
-	for name, generate := range outputs {
-		want, err := generate(dir)
+	source, err := load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, output := range outputs {
+		want, err := output(source)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,9 +56,9 @@ func TestLeftToReflection(t *testing.T) {
 		"UpdateTaskParams.inputResponses: InputResponses",
 		"ImageContent.data: []byte",
 		"AudioContent.data: []byte",
+		"SamplingMessage.content: SamplingContents",
 		"Skill.resources: SkillResources",
 		"ResourceContents.blob: []byte",
-		"SamplingMessage.content: SamplingContents",
 		"TasksCapability.requests: map[string]map[string]Capability",
 	}
 	if diff := cmp.Diff(want, left); diff != "" {

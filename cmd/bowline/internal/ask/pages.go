@@ -16,7 +16,7 @@ import (
 
 // OpenPages offers the pages that the user must visit before a request can be served. It reports
 // whether the request should be sent again.
-func (u *User) OpenPages(ctx context.Context, s *client.Session, pages protocol.Elicitations) (again bool, err error) {
+func (u *User) OpenPages(ctx context.Context, s *client.Session, pages []*protocol.ElicitParams) (again bool, err error) {
 	if !u.IsPresent() {
 		return false, nil
 	}
@@ -36,7 +36,7 @@ func (u *User) OpenPages(ctx context.Context, s *client.Session, pages protocol.
 
 // PagesFirst returns the pages that a request needs first, if its error is a
 // CodeURLElicitationRequired of 2025-11-25.
-func PagesFirst(err error) protocol.Elicitations {
+func PagesFirst(err error) []*protocol.ElicitParams {
 	var refused *jsonrpc.Error
 	var data protocol.URLElicitationData
 	if !errors.As(err, &refused) || refused.Code != protocol.CodeURLElicitationRequired || protocol.Unmarshal(refused.Data, &data) != nil {

@@ -171,7 +171,7 @@ func form(message, properties string, required ...string) *protocol.ElicitParams
 
 // prompted is a question for the client's model.
 func prompted(text string) *protocol.CreateMessageParams {
-	return &protocol.CreateMessageParams{MaxTokens: 100, Messages: protocol.SamplingMessages{
+	return &protocol.CreateMessageParams{MaxTokens: 100, Messages: []protocol.SamplingMessage{
 		{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text(text)}},
 	}}
 }

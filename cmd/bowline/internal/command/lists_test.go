@@ -17,8 +17,8 @@ func TestResources(t *testing.T) {
 	o = bowline(t, "", withPeer(t, "library", "resources", "--json")...)
 	o.want(t, 0, "", "")
 	var document struct {
-		Resources protocol.Resources         `json:"resources"`
-		Templates protocol.ResourceTemplates `json:"resourceTemplates"`
+		Resources []*protocol.Resource         `json:"resources"`
+		Templates []*protocol.ResourceTemplate `json:"resourceTemplates"`
 	}
 	if err := protocol.Unmarshal([]byte(o.stdout), &document); err != nil || len(document.Resources) != 2 || len(document.Templates) != 1 {
 		t.Errorf("the document has %d resources and %d templates: %v\n%s", len(document.Resources), len(document.Templates), err, o.stdout)

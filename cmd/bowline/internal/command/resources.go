@@ -48,8 +48,8 @@ func listResources(ctx context.Context, r *connect.Run) error {
 		return err
 	}
 	document := struct {
-		Resources protocol.Resources         `json:"resources"`
-		Templates protocol.ResourceTemplates `json:"resourceTemplates"`
+		Resources []*protocol.Resource         `json:"resources"`
+		Templates []*protocol.ResourceTemplate `json:"resourceTemplates"`
 	}{resources, templates}
 	return r.Print(document, func(table io.Writer) {
 		for _, r := range resources {

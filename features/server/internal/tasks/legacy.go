@@ -207,8 +207,8 @@ func (ts *Tasks) List(ctx context.Context, c *Request, params *protocol.ListTask
 // listed returns the tasks of a page in their present state, which the store may not have yet. A
 // task that the store has not forgotten, but whose time has passed, is left out, so a page may have
 // fewer tasks than fit.
-func (ts *Tasks) listed(ctx context.Context, c *Request, records []*Record) protocol.LegacyTasks {
-	listed := protocol.LegacyTasks{}
+func (ts *Tasks) listed(ctx context.Context, c *Request, records []*Record) []*protocol.LegacyTask {
+	listed := []*protocol.LegacyTask{}
 	for _, r := range records {
 		if !time.Now().Before(r.Expires) {
 			continue
