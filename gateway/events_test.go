@@ -78,14 +78,14 @@ func TestChangedListsAreAnnouncedOnce(t *testing.T) {
 				}
 			}})
 			toolNames(t, session)
-			time.Sleep(5 * time.Second)
+			<-time.After(5 * time.Second)
 			synctest.Wait()
 			told = 0
 			for _, name := range []string{"x", "y", "z"} {
 				server.AddTool(servers["a"], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
 				server.AddTool(servers["b"], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
 			}
-			time.Sleep(5 * time.Second)
+			<-time.After(5 * time.Second)
 			synctest.Wait()
 			if names := strings.Join(toolNames(t, session), " "); told != 1 || names != "a__who a__x a__y a__z b__who b__x b__y b__z" {
 				t.Errorf("told %d times of %s", told, names)
@@ -159,5 +159,34 @@ func TestApplyTouchesOnlyWhatHasChanged(t *testing.T) {
 	}
 	if now := f.Report(); len(now.Servers) != 1 || now.Servers[0].Status.Epoch != epoch {
 		t.Errorf("a was started again: %v", now.Servers)
+	}
+}
+
+// The file says what is offered, under which names, and which roots a server gets outside of calls.
+//
+// Guarantees: G-0088.8
+func TestWhatTheFileSaysOfServers(t *testing.T) {
+	servers := two()
+	server.AddTool(servers["a"], protocol.Tool{Name: "secret"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	f := newFleet(t, protocol.LatestLegacy, servers)
+	f.apply(load(t, `{"mcpServers":{
+		"a":{"command":"/bin/a","bowline":{"prefix":"first","tools":{"deny":["sec*"]},"prompts":{"allow":[]},"roots":["file:///own"]}},
+		"b":{"command":"/bin/b","bowline":{"prefix":""}}},
+		"bowline":{"roots":["file:///all"]}}`))
+	session := f.client(protocol.Latest, client.Options{})
+	if names := toolNames(t, session); !slices.Equal(names, []string{"first__who", "who"}) {
+		t.Errorf("got %q", names)
+	}
+	var prompts []string
+	for prompt, err := range session.Prompts(timeout(t)) {
+		failOn(t, err)
+		prompts = append(prompts, prompt.Name)
+	}
+	if !slices.Equal(prompts, []string{"greet"}) {
+		t.Errorf("got the prompts %q", prompts)
+	}
+	_, err := client.Call[string](timeout(t), session, "first__secret", nil)
+	if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams {
+		t.Errorf("a tool that is not offered: %v", err)
 	}
 }

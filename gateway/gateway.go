@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
-	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -44,10 +42,10 @@ type Options struct {
 	Catalogue string
 
 	// MaxName is the length of the longest name of a tool or prompt, in bytes: 32 to 128. Zero: 48, since some clients accept no
-	// more than 64 with a prefix of their own.
+	// more than 64 with a prefix of their own. The file takes precedence.
 	MaxName int
 
-	// Roots are what a server gets that asks for roots outside of the calls of a client.
+	// Roots are what a server gets that asks for roots outside of the calls of a client, unless the file says what.
 	Roots []protocol.Root
 }
 
@@ -66,6 +64,10 @@ type Gateway struct {
 	mu      sync.Mutex
 	servers map[string]*upstream // of the file
 	order   []string
+
+	ownRoots map[string][]protocol.Root // what servers get that ask for roots outside of a call, by their names
+	allRoots []protocol.Root            // what the others get
+
 	watched map[string]map[string]int // how many clients have subscribed to a URI, by server
 }
 
@@ -135,23 +137,9 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 // Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
 func (g *Gateway) Server() *server.Server { return g.server }
 
-// A ConfigError has all mistakes of a file that keep a gateway from serving it.
-type ConfigError struct {
-	Path     string
-	Mistakes []error
-}
-
-// Error has one mistake in each line.
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("gateway: %s: %v", e.Path, errors.Join(e.Mistakes...))
-}
-
-// Unwrap returns the mistakes.
-func (e *ConfigError) Unwrap() []error { return e.Mistakes }
-
 // Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
 func (g *Gateway) Check(file *mcpjson.File) error {
-	_, _, err := g.plan(file)
+	_, err := planOf(file, g.options.MaxName, g.options.Roots)
 	return err
 }
 
@@ -161,48 +149,25 @@ func (g *Gateway) Check(file *mcpjson.File) error {
 func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Changes, error) {
 	g.applying.Lock()
 	defer g.applying.Unlock()
-	plan, servers, err := g.plan(file)
+	p, err := planOf(file, g.options.MaxName, g.options.Roots)
 	if err != nil {
 		return sessions.Changes{}, err
 	}
 	g.mu.Lock()
 	before := g.servers
-	g.servers, g.order = make(map[string]*upstream, len(servers)), nil
-	for _, s := range servers {
+	g.servers, g.order = make(map[string]*upstream, len(p.servers)), nil
+	for _, s := range p.servers {
 		u := before[s.Name]
 		if u == nil || u.Identity != s.Identity {
 			u = &upstream{Server: s}
 		}
 		g.servers[s.Name], g.order = u, append(g.order, s.Name)
 	}
+	g.ownRoots, g.allRoots = p.roots, p.all
 	g.mu.Unlock()
 	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
-	g.news.tell(g.known.Apply(plan, servers)...)
+	g.news.tell(g.known.Apply(p.names, p.servers)...)
 	return g.set.Apply(ctx, file)
-}
-
-// plan reads the file whole.
-func (g *Gateway) plan(file *mcpjson.File) (*names.Plan, []catalogue.Server, error) {
-	var mistakes []error
-	var servers []catalogue.Server
-	var called []names.Server
-	for _, name := range file.Names() {
-		s, err := file.Server(name)
-		if err != nil {
-			mistakes = append(mistakes, err)
-			continue
-		}
-		servers = append(servers, catalogue.Server{Name: name, Identity: catalogue.IdentityOf(s.Transport)})
-		called = append(called, names.Server{Name: name})
-	}
-	plan, problems := names.Make(g.options.MaxName, called)
-	for _, p := range problems {
-		mistakes = append(mistakes, fmt.Errorf("server %q: %s", p.Server, p.Message))
-	}
-	if len(mistakes) > 0 {
-		return nil, nil, &ConfigError{file.Path, mistakes}
-	}
-	return plan, servers, nil
 }
 
 // upstream returns a server of the file, or nil.

@@ -110,8 +110,13 @@ func fileOf(t *testing.T, names ...string) *mcpjson.File {
 	for _, name := range names {
 		entries = append(entries, fmt.Sprintf(`%q:{"command":%q}`, name, "/bin/"+name))
 	}
+	return load(t, `{"mcpServers":{`+strings.Join(entries, ",")+`}}`)
+}
+
+func load(t *testing.T, text string) *mcpjson.File {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "mcp.json")
-	if err := os.WriteFile(path, []byte(`{"mcpServers":{`+strings.Join(entries, ",")+`}}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file, err := mcpjson.Load(path)

@@ -85,22 +85,13 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 	}
 	o := session.Calls()
 	o.Timeout = listTimeout
-	view := session.With(o)
-	params := json.RawMessage("{}")
+	view, params := session.With(o), json.RawMessage("{}")
 	for range maxPages {
-		raw, err := view.Relay(ctx, how.method, params)
+		next, err := pageOf(ctx, view, how.method, params)
 		if err != nil {
 			return list, err
 		}
-		var next page
-		if err := protocol.Unmarshal(raw, &next); err != nil {
-			return list, fmt.Errorf("%s: %w", how.method, err)
-		}
-		list.Entries = append(list.Entries, next.entries(kind)...)
-		if next.TTLMs != nil {
-			list.TTL = time.Duration(max(*next.TTLMs, 0)) * time.Millisecond
-			list.Private = list.Private || next.CacheScope != protocol.CachePublic
-		}
+		next.addTo(&list, kind)
 		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries {
 			break
 		}
@@ -109,6 +100,27 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 		}
 	}
 	return list, nil
+}
+
+func pageOf(ctx context.Context, session *client.Session, method string, params json.RawMessage) (*page, error) {
+	raw, err := session.Relay(ctx, method, params)
+	if err != nil {
+		return nil, err
+	}
+	next := new(page)
+	if err := protocol.Unmarshal(raw, next); err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	return next, nil
+}
+
+// addTo adds a page to a list. How long a modern list may be kept is what its last page says.
+func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) {
+	list.Entries = append(list.Entries, p.entries(kind)...)
+	if p.TTLMs != nil {
+		list.TTL = time.Duration(max(*p.TTLMs, 0)) * time.Millisecond
+		list.Private = list.Private || p.CacheScope != protocol.CachePublic
+	}
 }
 
 // list serves a list from the catalogue.
@@ -148,11 +160,7 @@ func (g *Gateway) warm(ctx context.Context, kind catalogue.Kind) *catalogue.Snap
 
 // encode writes a page.
 func (g *Gateway) encode(ctx context.Context, now *catalogue.Snapshot, kind catalogue.Kind, items []catalogue.Item, next *string) (json.RawMessage, error) {
-	size := 128
-	for _, item := range items {
-		size += len(item.Raw) + 1
-	}
-	out := append(make([]byte, 0, size), `{"`+string(kind)+`":[`...)
+	out := append(make([]byte, 0, sizeOf(items)), `{"`+string(kind)+`":[`...)
 	for i, item := range items {
 		if i > 0 {
 			out = append(out, ',')
@@ -168,13 +176,27 @@ func (g *Gateway) encode(ctx context.Context, now *catalogue.Snapshot, kind cata
 		out = append(append(out, `,"nextCursor":`...), cursor...)
 	}
 	if protocol.IsModern(server.RequestFrom(ctx).Client.ProtocolVersion) {
-		hint, scope := now.Hint(kind, g.isAway), protocol.CachePublic
-		if hint.Private {
-			scope = protocol.CachePrivate
-		}
-		out = fmt.Appendf(out, `,"ttlMs":%d,"cacheScope":"%s"`, hint.TTL.Milliseconds(), scope)
+		out = append(out, g.hints(now, kind)...)
 	}
 	return append(out, '}'), nil
+}
+
+// sizeOf returns how many bytes a page needs, with room for what is beside its entries.
+func sizeOf(items []catalogue.Item) int {
+	size := 256
+	for _, item := range items {
+		size += len(item.Raw) + len(",")
+	}
+	return size
+}
+
+// hints returns the members that say how long a modern client may keep a list.
+func (g *Gateway) hints(now *catalogue.Snapshot, kind catalogue.Kind) string {
+	hint, scope := now.Hint(kind, g.isAway), protocol.CachePublic
+	if hint.Private {
+		scope = protocol.CachePrivate
+	}
+	return fmt.Sprintf(`,"ttlMs":%d,"cacheScope":"%s"`, hint.TTL.Milliseconds(), scope)
 }
 
 // isAway reports whether a server cannot be reached now.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -22,10 +23,15 @@ func (g *Gateway) sample(ctx context.Context, _ *client.Session, p *protocol.Cre
 	return answerOf[*protocol.CreateMessageResult](g, ctx, p)
 }
 
-// roots returns the roots of the client whose call a server serves, and outside of calls those of the gateway.
-func (g *Gateway) roots(ctx context.Context, _ *client.Session) ([]protocol.Root, error) {
-	if len(client.Asking(ctx)) == 0 {
-		return g.options.Roots, nil
+// roots returns the roots of the client whose call a server serves, and outside of calls those of the file.
+func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protocol.Root, error) {
+	if len(ofClients(client.Asking(ctx))) == 0 {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if own, ok := g.ownRoots[session.Name()]; ok {
+			return own, nil
+		}
+		return g.allRoots, nil
 	}
 	result, err := answerOf[*protocol.ListRootsResult](g, ctx, &protocol.ListRootsParams{})
 	if err != nil {
@@ -36,7 +42,7 @@ func (g *Gateway) roots(ctx context.Context, _ *client.Session) ([]protocol.Root
 
 // answerOf asks the client to whose call a question belongs.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, q protocol.InputRequest) (answer A, err error) {
-	call, err := callOf(client.Asking(ctx))
+	call, err := callOf(ofClients(client.Asking(ctx)))
 	if err != nil {
 		g.refused.Add(1)
 		return answer, err
@@ -61,15 +67,17 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, q proto
 	return answer, nil
 }
 
+// ofClients leaves out the gateway's own requests for lists, because of which no server asks.
+func ofClients(calls []context.Context) []context.Context {
+	return slices.DeleteFunc(calls, func(call context.Context) bool { return server.RequestFrom(call) == nil })
+}
+
 // callOf returns the call in whose name a client is asked. The calls to which a question may belong must all be of one client: another
 // user must not see it, still less answer it.
 func callOf(calls []context.Context) (context.Context, error) {
 	var of any
 	for _, call := range calls {
 		owner := ownerOf(call)
-		if owner == nil {
-			return nil, refuse("the gateway itself has a request in flight, and the connection does not say for which one this is")
-		}
 		if of != nil && of != owner {
 			return nil, refuse("several clients have calls in flight, and the connection does not say for which one this is")
 		}
@@ -81,15 +89,13 @@ func callOf(calls []context.Context) (context.Context, error) {
 	return calls[0], nil
 }
 
-// ownerOf returns whose call it is, as a value to compare; nil if it is not a client's. A client without session and login is known
+// ownerOf returns whose call it is, as a value to compare. A client without session and login is known
 // by nothing: each of its calls counts as that of another.
 func ownerOf(call context.Context) any {
 	type user string
 	type single string
 	r := server.RequestFrom(call)
 	switch {
-	case r == nil:
-		return nil
 	case r.Session != nil:
 		return r.Session
 	case r.Origin.Identity != "":

@@ -94,31 +94,32 @@ func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (jso
 	return g.relayed(ctx, item.Server, protocol.MethodReadResource, params)
 }
 
+// completeParams are params of which the gateway changes the reference.
+type completeParams struct {
+	Ref struct {
+		Type   string                     `json:"type"`
+		Name   string                     `json:"name,omitzero"`
+		URI    string                     `json:"uri,omitzero"`
+		Others map[string]json.RawMessage `json:",unknown"`
+	} `json:"ref"`
+	Others map[string]json.RawMessage `json:",unknown"`
+}
+
 // complete serves completion/complete.
 func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
-	var asked struct {
-		Ref struct {
-			Type   string                     `json:"type"`
-			Name   string                     `json:"name,omitzero"`
-			URI    string                     `json:"uri,omitzero"`
-			Others map[string]json.RawMessage `json:",unknown"`
-		} `json:"ref"`
-		Others map[string]json.RawMessage `json:",unknown"`
-	}
+	var asked completeParams
 	if err := protocol.Unmarshal(params, &asked); err != nil {
 		return nil, invalid("completion/complete: %v", err)
 	}
-	kind, name := catalogue.Prompts, asked.Ref.Name
+	kind, name := catalogue.Prompts, &asked.Ref.Name
 	if asked.Ref.Type == protocol.ReferenceResource {
-		kind, name = catalogue.Templates, asked.Ref.URI
+		kind, name = catalogue.Templates, &asked.Ref.URI
 	}
-	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
+	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, *name) }, kind)
 	if !found {
-		return nil, invalid("unknown reference %q", shorten(name))
+		return nil, invalid("unknown reference %q", shorten(*name))
 	}
-	if kind == catalogue.Prompts {
-		asked.Ref.Name = item.Own
-	}
+	*name = item.Own
 	own, err := protocol.Marshal(&asked)
 	if err != nil {
 		return nil, err
@@ -149,10 +150,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		if away != nil {
 			return nil, away, nil
 		}
-		o := session.Calls()
-		o.ProgressRestarts = true
-		o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
-		result, err = session.With(o).Relay(ctx, method, params)
+		result, err = withProgress(ctx, session).Relay(ctx, method, params)
 		switch fault := faultOf(err); {
 		case err == nil:
 			return asking(result)
@@ -163,6 +161,15 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 			return nil, g.failed(name, err), nil
 		}
 	}
+}
+
+// withProgress returns a view of a session whose progress goes to the client, if that has asked for it. The server is always asked: its
+// progress shows that it is alive.
+func withProgress(ctx context.Context, session *client.Session) *client.Session {
+	o := session.Calls()
+	o.ProgressRestarts = true
+	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
+	return session.With(o)
 }
 
 // A round is the state of a call that a modern server has answered with questions.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,9 @@ resources keep their URIs. A call of a tool whose server is away starts it, and
 waits for at most ten seconds; then the answer says what is wrong, when the next
 attempt is, and whether the tool may have been executed.
 
-ADDRESS is 127.0.0.1:8080 if it is not given; one without a host accepts
-connections from this machine only, and port 0 means any free port. There are no
+ADDRESS is that of the file, "http" in its block "bowline", or else
+127.0.0.1:8080. One without a host accepts connections from this machine only,
+and port 0 means any free port. There are no
 logins, so whoever reaches the address may call every tool: another address than
 one of this machine needs --insecure.
 
@@ -97,6 +99,9 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if err != nil {
 		return process.Refuse("%w", err)
 	}
+	if err := u.take(cmd, file); err != nil {
+		return process.Refuse("%w", err)
+	}
 	g := gateway.New(u.options(cmd))
 	defer g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
 	if err := g.Check(file); err != nil {
@@ -112,6 +117,19 @@ func (u *upping) run(cmd *cobra.Command) error {
 	}
 	u.apply(cmd, g, file)
 	return u.serve(cmd, g, listener)
+}
+
+// take takes the address and the catalogue of the file, unless flags set them. A reload does not change them.
+func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
+	top, err := file.Gateway()
+	if err != nil {
+		return file.Check() // which has all mistakes
+	}
+	if !cmd.Flags().Changed("http") {
+		u.address = cmp.Or(top.HTTP, u.address)
+	}
+	u.catalogue = cmp.Or(u.catalogue, top.Catalogue)
+	return nil
 }
 
 // serve serves clients until the context of the command ends. It ends with those that are served: first the clients, since their calls need

@@ -196,6 +196,11 @@ func TestUpRefuses(t *testing.T) {
 	bowline(t, "", "up", wrong, "--check").want(t, 2, "", "a__b")
 	bowline(t, "", "up", wrong).want(t, 2, "", "c__d")
 	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
+	open := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(open, []byte(`{"mcpServers": {}, "bowline": {"http": "0.0.0.0:0"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bowline(t, "", "up", open).want(t, 2, "", "--insecure")
 	bowline(t, "", "up", filepath.Join(t.TempDir(), "none.json")).want(t, 2, "", "none.json")
 	bowline(t, "", "up").want(t, 2, "", "up")
 	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "one.pid")); err == nil {
