@@ -297,6 +297,28 @@ func TestGapsWhileTheProgramIsBusy(t *testing.T) {
 	})
 }
 
+// A loss that began and ended while the program was busy with something else is reported all the same: first Lost, then
+// Restored.
+//
+// Guarantees: G-0030.2
+func TestAGapThatIsOverBeforeTheProgramHearsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported events
+		busy := make(chan struct{})
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		session := openFake(t, s, client.Options{OnEvent: func(ctx context.Context, session *client.Session, e client.Event) {
+			reported.on(ctx, session, e)
+			<-busy
+		}})
+		s.sendFrame(announcement)
+		reported.want(t, "at first", "tools")
+		reconnect(t, s, session)
+		reported.want(t, "while the program is busy")
+		close(busy)
+		reported.want(t, "afterwards", "lost", "restored but for 0")
+	})
+}
+
 // The Lost event of a server comes before any event of the next one.
 //
 // Guarantees: G-0030.2

@@ -3,9 +3,12 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +149,39 @@ type gatedContext struct {
 func (c gatedContext) Done() <-chan struct{} {
 	<-c.open
 	return c.Context.Done()
+}
+
+// The first subscriptions of a session may come from many goroutines at once: each is made once, and once more at the
+// next server, of whose loss the program hears once.
+//
+// Guarantees: G-0030.1
+func TestFirstSubscriptionsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 8
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		session := openFake(t, s, client.Options{})
+		var ready atomic.Int32
+		var subscribing sync.WaitGroup
+		for n := range many {
+			subscribing.Go(func() {
+				for ready.Add(1); ready.Load() < many; runtime.Gosched() { // all run when the first one begins
+				}
+				if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: fmt.Sprintf("file:///%d", n)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		subscribing.Wait()
+		before := s.count()
+		reconnect(t, s, session)
+		synctest.Wait()
+		sent := sentSince(s, before)
+		slices.Sort(sent)
+		sent = slices.DeleteFunc(sent, func(what string) bool { return !strings.HasPrefix(what, protocol.MethodSubscribe) })
+		if all := len(s.received(protocol.MethodSubscribe)); all != 2*many || len(sent) != many || len(slices.Compact(sent)) != many {
+			t.Errorf("%d requests at both servers, of which the second got %q; want %d and %d", all, sent, 2*many, many)
+		}
+	})
 }
 
 // Unsubscribe also ends a Subscribe that has no answer yet. The last caller whose
