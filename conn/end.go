@@ -136,7 +136,7 @@ func (l *loop) stuck() error {
 		names = append(names, "notification "+stuck)
 	}
 	names = append(names, l.background.Load().Await(grace)...)
-	if hooks := l.hooks.Load(); hooks != nil && !hooks.settle(grace) {
+	if hooks := l.hooks.Load(); hooks != nil && !hooks.Settle(grace) {
 		names = append(names, "a telemetry hook")
 	}
 	if len(names) == 0 {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/conn/internal/hookqueue"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -59,65 +59,10 @@ func asPanic(err error) *PanicError {
 	return panicked
 }
 
-// A hookQueue holds calls of the hooks of a Conn. It makes them one at a time, in order, on
-// a goroutine beside the loop.
+// A hookQueue makes the calls of the hooks of a Conn beside the loop, and limits what is logged.
 type hookQueue struct {
-	ondemand.Worker
-	reporter reporter
-	waiting  []func()
-
+	hookqueue.Queue
 	violations violations // only the loop uses it
-}
-
-// maxHookEvents is how many events wait for slow hooks.
-const maxHookEvents = 1024
-
-// submit adds the call of a hook, or reports false when too many wait.
-func (q *hookQueue) submit(call func()) bool {
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
-	if len(q.waiting) >= maxHookEvents {
-		return false
-	}
-	q.waiting = append(q.waiting, call)
-	q.Start(q.callNext)
-	return true
-}
-
-func (q *hookQueue) callNext() (more bool) {
-	call := q.next()
-	if call != nil {
-		q.reporter.tell(call)
-	}
-	return call != nil
-}
-
-func (q *hookQueue) next() func() {
-	q.Mu.Lock()
-	defer q.Mu.Unlock()
-	if len(q.waiting) == 0 {
-		q.waiting = nil
-		q.End()
-		return nil
-	}
-	next := q.waiting[0]
-	q.waiting[0] = nil
-	q.waiting = q.waiting[1:]
-	q.Begin()
-	return next
-}
-
-// settle waits until no hook runs, for at most the grace. If that is too short, it
-// drops the calls that wait. If a call is still running then, settle waits until
-// it has run for the grace, and reports false if it has not returned by then.
-func (q *hookQueue) settle(grace time.Duration) bool {
-	if q.Await(grace) {
-		return true
-	}
-	q.Mu.Lock()
-	q.waiting = nil
-	q.Mu.Unlock()
-	return q.AwaitLast(grace)
 }
 
 // violations limits how many frames that were no messages are logged.

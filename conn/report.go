@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn/internal/hookqueue"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -20,14 +21,14 @@ func (l *loop) reportPanic(where string, err error) {
 // goroutine that reads from the link may call queue. The loop must never wait for a hook, however
 // slow it is.
 func (l *loop) queue(call func()) {
-	if !l.hookQueue().submit(call) {
+	if !l.hookQueue().Submit(call) {
 		l.counters.droppedEvents.Add(1)
 	}
 }
 
 func (l *loop) hookQueue() *hookQueue {
 	if l.hooks.Load() == nil {
-		l.hooks.CompareAndSwap(nil, &hookQueue{reporter: l.reporter()})
+		l.hooks.CompareAndSwap(nil, &hookQueue{Queue: hookqueue.Queue{Make: l.reporter().tell}})
 	}
 	return l.hooks.Load()
 }
