@@ -32,7 +32,7 @@ func TestGroupNamesWhatStillRuns(t *testing.T) {
 		if !slices.Equal(running, []string{"also deaf", "deaf"}) || time.Since(began) != time.Second || !g.Ending() {
 			t.Errorf("%q still run after %v, want the two that are deaf after 1s", running, time.Since(began))
 		}
-		if cause != why { //nolint:errorlint // the cause itself
+		if cause != why {
 			t.Errorf("the cause is %v, want %v", cause, why)
 		}
 		if g.Add("late", func(context.Context) { t.Error("a function was started after the end") }) {
