@@ -143,6 +143,17 @@ var (
 	}
 )
 
+// A newer peer sends members that nobody knows here. They do not leave a message to reflection.
+//
+// Guarantees: G-0056.4
+func TestUnknownMembersAreFast(t *testing.T) {
+	for _, fresh := range messages {
+		if !sameAsReflection(t, []byte(`{"x-unknown":{"a":[1]}}`), fresh(), fresh()) {
+			t.Errorf("%T was left to reflection", fresh())
+		}
+	}
+}
+
 // The fast decoder accepts most calls and results, and gives the same value as reflection.
 // Anything else is left to reflection.
 //
