@@ -218,3 +218,13 @@ func BenchmarkModernContext(b *testing.B) {
 		}
 	})
 }
+
+// Repeated names are refused with the params, not with the context.
+func TestContextWithRepeatedNamesIsRead(t *testing.T) {
+	info := `{"name":"a","version":"1","version":"2","icons":[{"src":"b","src":"c"}],"description":"` + strings.Repeat("d", 2*protocol.MaxIcons) + `"}`
+	params := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":` + info + `}}`
+	read, modern, err := protocol.ModernContext(json.RawMessage(params))
+	if err != nil || !modern || read.ClientInfo == nil || read.ClientInfo.Version != "2" {
+		t.Errorf("got %+v, %t, %v", read, modern, err)
+	}
+}

@@ -109,7 +109,7 @@ func (r *InputRequests) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	all := InputRequests{}
-	err := readMembers(raw, MaxInputs, "input requests", func(key string, value jsontext.Value) (err error) {
+	err := readMembers(raw, jsontext.AllowInvalidUTF8(true), MaxInputs, "input requests", func(key string, value jsontext.Value) (err error) {
 		all[key], err = unmarshalInputRequest(key, value)
 		return err
 	})
@@ -166,7 +166,7 @@ func (r *InputResponses) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	all := InputResponses{}
-	err := readMembers(raw, MaxInputs, "input responses", func(key string, value jsontext.Value) error {
+	err := readMembers(raw, jsontext.AllowInvalidUTF8(true), MaxInputs, "input responses", func(key string, value jsontext.Value) error {
 		all[key] = unmarshalInputResponse(value)
 		return nil
 	})

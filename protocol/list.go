@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,7 +40,7 @@ func (e *LimitError) Error() string { return fmt.Sprintf("protocol: more than %d
 // readArray calls element for each element of an array. The element is valid
 // until the next call. It reads no further than the first error or the limit.
 func readArray(raw []byte, limit int, what string, element func(jsontext.Value) error) error {
-	from := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true))
+	from := jsontext.NewDecoder(bytes.NewBuffer(raw), lenient)
 	opening, err := from.ReadToken()
 	if err != nil {
 		return err
@@ -82,8 +83,11 @@ type bound struct {
 // Only the lists of the object itself are checked here: those within it are by their own structs.
 func boundedFrom(from *jsontext.Decoder, into any, bounds ...bound) error {
 	raw, err := from.ReadValue()
-	if err == nil && raw.Kind() == '{' {
-		err = readMembers(raw, unbounded, "members", func(name string, value jsontext.Value) error {
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(bounds, func(b bound) bool { return b.mayExceed(raw) }) {
+		err := readMembers(raw, from.Options(), unbounded, "members", func(name string, value jsontext.Value) error {
 			for _, b := range bounds {
 				if b.member == name {
 					return b.check(value)
@@ -91,11 +95,17 @@ func boundedFrom(from *jsontext.Decoder, into any, bounds ...bound) error {
 			}
 			return nil
 		})
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true))
+	return json.Unmarshal(raw, into, from.Options())
+}
+
+// mayExceed reports whether an object may have a list beyond the bound: each element takes two
+// bytes, and null four.
+func (b bound) mayExceed(object jsontext.Value) bool {
+	return object.Kind() == '{' && (len(object) > 2*b.most || b.whole && bytes.Contains(object, []byte("null")))
 }
 
 // check leaves it to reflection to refuse what is no array.
@@ -118,8 +128,8 @@ const unbounded = math.MaxInt
 
 // readMembers calls member for each member of an object. The value is valid
 // until the next call. It reads no further than the first error or the limit.
-func readMembers(raw []byte, limit int, what string, member func(name string, value jsontext.Value) error) error {
-	from := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true))
+func readMembers(raw []byte, how jsontext.Options, limit int, what string, member func(name string, value jsontext.Value) error) error {
+	from := jsontext.NewDecoder(bytes.NewBuffer(raw), how)
 	opening, err := from.ReadToken()
 	if err != nil {
 		return err
