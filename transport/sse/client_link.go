@@ -2,15 +2,12 @@ package sse
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +32,10 @@ const (
 )
 
 // A clientLink is the link of a Client. One goroutine reads the stream of events.
-// Another posts messages; it exists while there are any.
+// Another posts messages, while there are any. They are goroutines of its parts.Client, which also ends it.
 type clientLink struct {
+	parts.Client // its Mu guards the fields at the end
+
 	client   *http.Client
 	header   http.Header
 	auth     web.Authorizer // nil if there is none
@@ -47,28 +46,23 @@ type clientLink struct {
 	events   *eventstream.Reader
 	release  func() // called when the link has ended
 
-	told   parts.Receiver
 	heard  parts.Reads
 	known  atomic.Bool // the server has accepted a message, so it knew the session
 	credit parts.Credit
 
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
-	left   error         // what Close left behind; set before the ending finishes
 	beside chan struct{} // holds a token for each request whose POST later messages may overtake
 
-	mu      sync.Mutex
 	queue   parts.Queue
-	begun   int // how many messages were taken out of the queue
+	taken   uint64 // how many messages were taken out of the queue
 	posting bool
-	ending  parts.Ending
-	unsent  []numbered
 }
 
 // A numbered message is one that has left the queue.
 type numbered struct {
 	transport.Outbound
-	number int // the position in the order of Send
+	number uint64 // the position in the order of Send
 }
 
 func newClientLink(client *http.Client, header http.Header, limit int) *clientLink {
@@ -79,6 +73,7 @@ func newClientLink(client *http.Client, header http.Header, limit int) *clientLi
 		client: client, header: header, limit: limit, release: func() {}, beside: make(chan struct{}, maxBeside),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.Link = l
 	return l
 }
 
@@ -92,9 +87,9 @@ func (l *clientLink) newRequest(ctx context.Context, method string, to *url.URL,
 
 // start begins to read the stream.
 func (l *clientLink) start() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.run(func() { l.end(l.read()) })
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.Run(func() { l.EndFor(l.read()) })
 }
 
 // abandon ends a link that was never opened.
@@ -117,7 +112,7 @@ func (l *clientLink) read() error {
 		case err != nil:
 			return fmt.Errorf("sse: read the stream: %w", err)
 		}
-		l.told.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) })
+		l.Told.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) })
 	}
 	return transport.ErrClosed
 }
@@ -131,9 +126,6 @@ func (l *clientLink) next() ([]byte, error) {
 		}
 	}
 }
-
-// Bind implements transport.Link.
-func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
 // LinkTraits implements transport.LinkDescriber. It leaves out the session's id, which is a
 // secret part of the address.
@@ -164,16 +156,16 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	if len(o.Frame) > l.limit {
 		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	switch {
-	case l.ending.HasBegun():
+	case l.HasBegun():
 		return transport.ErrClosed
 	case !l.queue.Push(o):
 		return transport.ErrBusy
 	case !l.posting:
 		l.posting = true
-		l.run(l.postAll)
+		l.Run(l.postAll)
 	}
 	return nil
 }
@@ -193,19 +185,20 @@ func (l *clientLink) postAll() {
 
 // take takes the oldest message out of the queue.
 func (l *clientLink) take() (m numbered, ok bool) {
-	l.mu.Lock()
-	if l.queue.Len() == 0 || l.ending.IsStopped() {
-		l.posting = false // the goroutine ends now, and notices it if that completes a step of the ending
-		l.mu.Unlock()
+	l.Mu.Lock()
+	if l.queue.Len() == 0 || l.IsStopped() {
+		l.posting = false
+		l.Check()
+		l.Mu.Unlock()
 		return m, false
 	}
-	l.begun++
-	m = numbered{l.queue.At(0), l.begun}
+	l.taken++
+	m = numbered{l.queue.At(0), l.taken}
 	l.queue.Drop(1)
 	relieved := l.queue.Relieved()
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	if relieved {
-		l.told.Tell(transport.Receiver.Writable)
+		l.Told.Tell(transport.Receiver.Writable)
 	}
 	return m, true
 }
@@ -225,9 +218,9 @@ func (l *clientLink) postRequest(m numbered) {
 		defer close(posted)
 		l.post(l.ctx, m)
 	}
-	l.mu.Lock()
-	started := l.run(post)
-	l.mu.Unlock()
+	l.Mu.Lock()
+	started := l.Run(post)
+	l.Mu.Unlock()
 	if !started {
 		<-l.beside
 		l.keepUnsent(m)
@@ -276,7 +269,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 // was not sent, so it is reported with the loss.
 func (l *clientLink) expire(m numbered, refused error) {
 	l.keepUnsent(m)
-	l.end(fmt.Errorf("%w: %w", transport.ErrSessionExpired, refused))
+	l.EndFor(fmt.Errorf("%w: %w", transport.ErrSessionExpired, refused))
 }
 
 // settle tells the receiver that a message has failed. One that ends with the link
@@ -289,84 +282,42 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 		return
 	}
 	if m.Tag != 0 { // a sender that gives no tag does not want to know
-		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+		l.Told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
 }
 
 // keepUnsent keeps a message that was not sent, to be reported with the loss.
 func (l *clientLink) keepUnsent(m numbered) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unsent = append(l.unsent, m)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.Abandon(m.number, m.Tag)
 }
 
 // Close implements transport.Link. It posts what is queued within 70 % of the grace,
 // and then ends the stream.
 func (l *clientLink) Close(grace time.Duration) error {
-	l.end(transport.ErrClosed)
-	l.ending.AwaitFinish(grace, func() {})
-	return l.left
+	return l.Client.Close(grace, func() {})
 }
 
-// end begins the end of the link. The first reason counts.
-func (l *clientLink) end(reason error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ending.Begin(reason) {
-		go l.finish(reason)
-	}
-	l.check()
-}
+// IsEmpty implements parts.Ending.
+func (l *clientLink) IsEmpty() bool { return l.queue.Len() == 0 && !l.posting }
 
-// finish ends all that the link owns, and reports the loss.
-func (l *clientLink) finish(reason error) {
-	defer l.ending.Finish()
-	l.ending.AwaitSent()
-	l.stop()
-	if err := l.ending.AwaitIdle(); err != nil {
-		l.left = fmt.Errorf("sse: %w", err)
-	}
+// AwaitAnswers implements parts.Ending. None is worth the wait.
+func (l *clientLink) AwaitAnswers(error) {}
+
+// Cancel implements parts.Ending.
+func (l *clientLink) Cancel() { l.cancel() }
+
+// EndOthers implements parts.Ending. There is only the stream, which ends with the requests.
+func (l *clientLink) EndOthers(error) error { return nil }
+
+// Gone implements parts.Ending.
+func (l *clientLink) Gone() {
 	l.release()
-	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
-}
-
-// stop cancels all requests, and prevents further ones.
-func (l *clientLink) stop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ending.Stop()
-	l.cancel()
-	l.check()
-}
-
-// unsentTags lists the messages that were accepted and not sent, in the order of Send.
-func (l *clientLink) unsentTags() (tags []transport.Tag) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	slices.SortFunc(l.unsent, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
-	for _, m := range l.unsent {
-		if m.Tag != 0 {
-			tags = append(tags, m.Tag)
-		}
+	for _, tag := range l.queue.Tags() {
+		l.Abandon(l.taken+1, tag) // in its order, after what has left the queue
 	}
-	return append(tags, l.queue.Tags()...)
 }
 
-// run starts a goroutine that the end of the link waits for, unless nothing more is
-// started. The caller holds mu.
-func (l *clientLink) run(work func()) (started bool) {
-	if !l.ending.Start() {
-		return false
-	}
-	go func() {
-		work()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.ending.Return()
-		l.check()
-	}()
-	return true
-}
-
-// check notices that a step of the ending is complete. The caller holds mu.
-func (l *clientLink) check() { l.ending.Check(l.queue.Len() == 0 && !l.posting) }
+// Name implements parts.Ending.
+func (l *clientLink) Name() string { return "sse" }

@@ -288,6 +288,14 @@ func TestForgottenSessionLosesTheLink(t *testing.T) {
 	}
 }
 
+// A waiting link cancels nothing before a channel is closed.
+type waiting struct {
+	*clientLink
+	until <-chan struct{}
+}
+
+func (w waiting) AwaitAnswers(error) { <-w.until }
+
 // A request that has left the queue when the link breaks is reported with the loss, and
 // not as a failure of its own, even before the context of the link has ended.
 //
@@ -295,12 +303,12 @@ func TestForgottenSessionLosesTheLink(t *testing.T) {
 func TestRequestAfterTheEndIsReportedWithTheLoss(t *testing.T) {
 	l, r, broken := newClientLink(http.DefaultClient, nil, 0), newRecorder(), errors.New("broken")
 	l.Bind(r)
-	l.mu.Lock()
-	l.ending.Begin(broken) // as end does, before finish runs
-	l.mu.Unlock()
+	posted := make(chan struct{})
+	l.Link = waiting{l, posted} // the link has stopped then, but has cancelled nothing
+	l.EndFor(broken)
 	testenv.Within(t, "the link ends", func() {
 		l.postRequest(numbered{request(1), 1})
-		l.finish(broken)
+		close(posted)
 	})
 	if loss := r.awaitLoss(t); loss.Reason != broken || len(loss.Unsent) != 1 || loss.Unsent[0] != 1 || len(r.failed) > 0 {
 		t.Errorf("got the losses %+v and failures %v, want loss.Reason == %v, len(loss.Unsent) == 1, loss.Unsent[0] == 1 and len(r.failed) == 0", loss, r.failed, broken)

@@ -14,7 +14,7 @@
 // # Goroutines
 //
 // A client's link has one that reads the stream of events, one that POSTs while messages are
-// queued, and one for each POST that is slow; Close waits for them. A Handler has none: it works on
+// queued, and one for each POST that is slow; they are reused for a moment, and Close waits for them. A Handler has none: it works on
 // those that net/http has for its requests.
 //
 // The package never retries or reconnects; package conn does. See

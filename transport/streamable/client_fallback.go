@@ -63,13 +63,13 @@ func (s *clientStream) speakOlder(older transport.Link, initialize *outgoing) er
 
 // handOver does the switch. It reports false if the link, or the request, has ended
 // meanwhile.
-// All of it happens under mu: no message of a concurrent Send may come between those that wait, and
+// All of it happens under Mu: no message of a concurrent Send may come between those that wait, and
 // none may be sent on both links.
 func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool {
 	l := s.link
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ending.HasBegun() || s.ctx.Err() != nil {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if l.HasBegun() || s.ctx.Err() != nil {
 		return false
 	}
 	l.older = older
@@ -81,11 +81,11 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 	for _, m := range waiting {
 		l.queue.release(m)
 		if err := older.Send(m.Outbound); err != nil && m.Tag != 0 {
-			l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: true}) })
+			l.Told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: true}) })
 		}
 	}
 	if busy {
-		l.told.Tell(transport.Receiver.Writable)
+		l.Told.Tell(transport.Receiver.Writable)
 	}
 	return true
 }
@@ -93,19 +93,19 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 // An olderReceiver passes on what a link over HTTP+SSE reports. Such a link has one
 // stream.
 //
-// Its methods run with the lock of that link's receiver held, and Lost takes mu. So under mu nothing
+// Its methods run with the lock of that link's receiver held, and Lost takes Mu. So under Mu nothing
 // may be called of the older link that tells its receiver something; Send and Grant do not.
 type olderReceiver struct{ link *clientLink }
 
 func (r *olderReceiver) Receive(in transport.Inbound) {
-	r.link.told.Tell(func(to transport.Receiver) { to.Receive(in) })
+	r.link.Told.Tell(func(to transport.Receiver) { to.Receive(in) })
 }
 
 func (r *olderReceiver) Failed(f transport.Failure) {
-	r.link.told.Tell(func(to transport.Receiver) { to.Failed(f) })
+	r.link.Told.Tell(func(to transport.Receiver) { to.Failed(f) })
 }
 
-func (r *olderReceiver) Writable() { r.link.told.Tell(transport.Receiver.Writable) }
+func (r *olderReceiver) Writable() { r.link.Told.Tell(transport.Receiver.Writable) }
 
 func (r *olderReceiver) StreamOpened(transport.Stream, transport.Tag) {}
 func (r *olderReceiver) StreamLost(transport.StreamLoss)              {}
@@ -113,17 +113,19 @@ func (r *olderReceiver) Ended()                                       {}
 
 func (r *olderReceiver) Lost(loss transport.Loss) {
 	l := r.link
-	l.mu.Lock()
-	l.olderUnsent = loss.Unsent
-	l.mu.Unlock()
-	l.end(loss.Reason)
+	l.Mu.Lock()
+	for _, tag := range loss.Unsent {
+		l.Abandon(l.sent+1, tag) // in its order, after what this link has taken
+	}
+	l.Mu.Unlock()
+	l.EndFor(loss.Reason)
 	l.olderGone.Fire()
 }
 
 // fellBack returns the link over HTTP+SSE, or nil if there is none.
 func (l *clientLink) fellBack() transport.Link {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	return l.older
 }
 

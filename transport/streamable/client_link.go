@@ -1,14 +1,10 @@
 package streamable
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/wait"
@@ -32,8 +28,8 @@ import (
 // concurrently. One goroutine posts all other messages, in order; it exists while there
 // are any.
 //
-// Locks are taken in this order: mu, then that of remote, of a credit, or of told. The receiver is told
-// of streams under mu, so that nothing comes on a stream it does not know; it must not call the link
+// Locks are taken in this order: Mu, then that of remote, of a credit, or of Told. The receiver is told
+// of streams under Mu, so that nothing comes on a stream it does not know; it must not call the link
 // meanwhile (transport.Receiver). Whoever delivers a frame holds no lock of the link, because the
 // receiver may then work on that goroutine, and send.
 //
@@ -41,8 +37,9 @@ import (
 // to nobody until Resume. The table has a stream from Send until its last frame, its failure or End;
 // what happens to it later is reported to nobody.
 type clientLink struct {
+	parts.Client // its Mu guards what comes after older
+
 	remote  *remote
-	told    parts.Receiver
 	limit   int    // the maximum size of a frame, in bytes
 	release func() // called when the link has ended
 
@@ -53,9 +50,7 @@ type clientLink struct {
 
 	answered  wait.Signal // the server has answered the GET request of Main, or there is none
 	olderGone wait.Signal // the loss of older was reported
-	left      error       // what Close left behind; set before the ending finishes
 
-	mu        sync.Mutex
 	queue     clientQueue
 	posting   bool // a goroutine posts messages that are not requests
 	listening bool // the GET stream was opened
@@ -63,12 +58,8 @@ type clientLink struct {
 	opened    transport.Stream // the number of the stream that was opened last
 	streams   map[transport.Stream]*clientStream
 	main      *clientStream
-	ending    parts.Ending // its goroutines include those that wait for work
-	workers   clientWorkers
-	unsent    []*outgoing // messages that were started, but of which no byte was written before the link ended
 
-	older       transport.Link // carries everything after a fallback to HTTP+SSE; nil without one
-	olderUnsent []transport.Tag
+	older transport.Link // carries everything after a fallback to HTTP+SSE; nil without one
 }
 
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
@@ -78,13 +69,11 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 	}
 	l.life, l.expire = context.WithCancel(context.Background())
 	l.ctx, l.cancel = context.WithCancel(l.life)
+	l.Link = l
 	l.main = new(clientStream)
 	l.main.init(l, transport.Main)
 	return l
 }
-
-// Bind implements transport.Link.
-func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
 // LinkTraits implements transport.LinkDescriber.
 func (l *clientLink) LinkTraits() transport.LinkTraits {
@@ -107,8 +96,8 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	if len(o.Frame) > l.limit {
 		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	var m *outgoing
 	if o.Route.Kind == jsonrpc.KindRequest { // a request is part of its stream
 		s := new(clientStream)
@@ -120,7 +109,7 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	// order of Send, although requests fail in any order.
 	m.Outbound, m.number = o, l.sent+1
 	switch {
-	case l.ending.HasBegun():
+	case l.HasBegun():
 		return transport.ErrClosed
 	case l.older != nil:
 		return l.older.Send(o)
@@ -139,7 +128,7 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	}
 	if m := l.startRequests(); m != nil {
 		l.posting = true
-		l.run(func() { l.postAll(m) })
+		l.Run(func() { l.postAll(m) })
 	}
 	return nil
 }
@@ -156,37 +145,37 @@ func (l *clientLink) cancels(id jsonrpc.ID) bool {
 }
 
 // open opens the stream of a request.
-// The caller holds mu, so the request cannot be posted before the receiver knows the stream.
+// The caller holds Mu, so the request cannot be posted before the receiver knows the stream.
 func (l *clientLink) open(m *outgoing) {
 	l.opened++
 	m.stream.init(l, l.opened)
 	m.stream.tag, m.stream.id, m.stream.modern = m.Tag, m.Route.ID, m.modern()
 	m.stream.initializes = m.Route.Method == protocol.MethodInitialize && !m.modern()
 	l.streams[l.opened] = m.stream
-	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
+	l.Told.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
 }
 
 // abandon records a message that ends with the link.
 // The loss tells what became of it. Nothing is reported before, since a sender that hears of a failure
 // may send again, on a link that is about to end.
 func (l *clientLink) abandon(m *outgoing, unsent bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	if unsent && !l.wasEnded(m) {
-		l.unsent = append(l.unsent, m)
+		l.Abandon(m.number, m.Tag)
 	}
 }
 
 // wasEnded reports whether this side has ended the stream of a request.
-// Its sender waits for it no longer. The caller holds mu.
+// Its sender waits for it no longer. The caller holds Mu.
 func (l *clientLink) wasEnded(m *outgoing) bool {
 	return m.stream != nil && l.streams[m.stream.number] == nil
 }
 
 // Grant implements transport.Link.
 func (l *clientLink) Grant(stream transport.Stream, frames int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	if l.older != nil {
 		l.older.Grant(stream, frames)
 	} else if s := l.find(stream); s != nil {
@@ -196,21 +185,24 @@ func (l *clientLink) Grant(stream transport.Stream, frames int) {
 
 // Resume implements transport.Link.
 func (l *clientLink) Resume(stream transport.Stream) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	// broken says that no goroutine has the stream, so that two never read for it.
 	if s := l.find(stream); s != nil && s.broken {
 		s.broken = false
-		l.run(s.listen)
+		l.Run(s.listen)
 	}
 }
 
 // End implements transport.Link.
 func (l *clientLink) End(stream transport.Stream) {
-	l.mu.Lock()
+	l.Mu.Lock()
 	s := l.streams[stream]
 	delete(l.streams, stream)
-	l.mu.Unlock()
+	if s != nil {
+		l.Withdraw(s.sent.number)
+	}
+	l.Mu.Unlock()
 	if s != nil {
 		// To cancel alone would be too late for a report that has begun: after End the receiver must
 		// hear nothing of the stream.
@@ -229,8 +221,8 @@ func (l *clientLink) find(stream transport.Stream) *clientStream {
 
 // drop removes a stream from the table. Its HTTP request may continue.
 func (l *clientLink) drop(s *clientStream) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	delete(l.streams, s.number)
 }
 
@@ -242,78 +234,46 @@ func (l *clientLink) Close(grace time.Duration) error {
 	if grace <= 0 {
 		l.expire()
 	}
-	l.end(transport.ErrClosed)
+	l.EndFor(transport.ErrClosed)
 	var left error
 	if older := l.fellBack(); older != nil {
 		left = older.Close(grace)
 	}
-	l.ending.AwaitFinish(grace, l.expire)
-	return errors.Join(l.left, left)
+	return errors.Join(l.Client.Close(grace, l.expire), left)
 }
 
 // endIf ends the link if reason is not nil.
 func (l *clientLink) endIf(reason error) {
 	if reason != nil {
-		l.end(reason)
+		l.EndFor(reason)
 	}
 }
 
-// end begins the end of the link. The first reason counts.
-// The goroutine of finish is none of those that it waits for, because each of them may be the caller.
-func (l *clientLink) end(reason error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ending.Begin(reason) {
-		go l.finish(reason)
-	}
-	l.check()
-}
-
-// finish ends everything that the link owns, and reports the loss.
-// It takes the steps of the ending in their order. The loss comes last: nothing may be told after it,
-// and what was not sent is known only when the requests have returned.
-func (l *clientLink) finish(reason error) {
-	defer l.ending.Finish()
-	l.ending.AwaitSent()
-	if errors.Is(reason, transport.ErrSessionExpired) {
-		l.awaitRefusals()
-	}
-	l.stop()
-	l.left = l.endOlder(reason)
-	if reason == transport.ErrClosed {
-		l.deleteSession()
-	}
-	if err := l.ending.AwaitIdle(); err != nil {
-		l.left = errors.Join(l.left, fmt.Errorf("streamable: %w", err))
-	}
-	l.expire()
-	l.release()
-	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
-}
+// IsEmpty implements parts.Ending.
+func (l *clientLink) IsEmpty() bool { return l.queue.frames == 0 && !l.posting }
 
 // refusalPatience is how long the requests of an expired session may take to be refused.
 const refusalPatience = 100 * time.Millisecond
 
-// awaitRefusals waits for the responses to the other requests of a session that the server does
-// not know any more. They say that the server has not executed these requests.
-func (l *clientLink) awaitRefusals() {
-	l.mu.Lock()
-	// Neither the GET stream nor idle goroutines return by themselves.
-	l.main.cancel()
-	l.workers.dismiss()
-	l.check()
-	l.mu.Unlock()
-	l.ending.AwaitReturn(refusalPatience)
+// AwaitAnswers implements parts.Ending. If the server does not know the session any more, the responses to
+// its other requests say that the server has not executed these.
+func (l *clientLink) AwaitAnswers(reason error) {
+	if errors.Is(reason, transport.ErrSessionExpired) {
+		l.main.cancel() // the GET stream does not return by itself
+		l.AwaitReturn(refusalPatience)
+	}
 }
 
-// stop cancels what is running, and prevents further requests.
-func (l *clientLink) stop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ending.Stop()
-	l.cancel()
-	l.workers.dismiss()
-	l.check()
+// Cancel implements parts.Ending.
+func (l *clientLink) Cancel() { l.cancel() }
+
+// EndOthers implements parts.Ending. It ends the link over HTTP+SSE, and the session.
+func (l *clientLink) EndOthers(reason error) error {
+	left := l.endOlder(reason)
+	if reason == transport.ErrClosed {
+		l.deleteSession()
+	}
+	return left
 }
 
 // deleteSession tells a legacy server that the client has finished with its session. Its
@@ -330,20 +290,16 @@ func (l *clientLink) deleteSession() {
 	}
 }
 
-// unsentTags lists the messages that were accepted and not sent, in the order of Send.
-// It leaves out requests whose stream was ended.
-func (l *clientLink) unsentTags() (tags []transport.Tag) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	unsent := append(l.unsent, l.queue.waiting...)
-	slices.SortFunc(unsent, func(a, b *outgoing) int { return cmp.Compare(a.number, b.number) })
-	for _, m := range unsent {
-		if m.Tag != 0 && !l.wasEnded(m) {
-			tags = append(tags, m.Tag)
+// Gone implements parts.Ending. It leaves out requests whose stream was ended.
+func (l *clientLink) Gone() {
+	l.expire()
+	l.release()
+	for _, m := range l.queue.waiting {
+		if !l.wasEnded(m) {
+			l.Abandon(m.number, m.Tag)
 		}
 	}
-	return append(tags, l.olderUnsent...)
 }
 
-// check notices that a step of the ending is complete. The caller holds mu.
-func (l *clientLink) check() { l.ending.Check(l.queue.frames == 0 && !l.posting) }
+// Name implements parts.Ending.
+func (l *clientLink) Name() string { return "streamable" }

@@ -19,7 +19,7 @@ func (o *outgoing) modern() bool { return o.Route.Version != "" }
 // A clientQueue holds messages that are not written yet: at most 256 frames and 16 MiB.
 // A frame of any size fits an empty queue. Messages leave it in any order, because
 // requests are written concurrently.
-// The link's mu guards it.
+// The link's Mu guards it.
 type clientQueue struct {
 	waiting []*outgoing  // messages that are not started yet, oldest first
 	one     [1]*outgoing // memory for one message, because usually there is just one

@@ -23,10 +23,10 @@ const listenPatience = time.Second
 
 // startRequests starts the requests at the head of the queue. It returns the first
 // message after them that is not a request, or nil if there is none.
-// The caller holds mu. Requests are started in the order of Send, but each has its own HTTP exchange,
+// The caller holds Mu. Requests are started in the order of Send, but each has its own HTTP exchange,
 // so they may reach the server in another order.
 func (l *clientLink) startRequests() *outgoing {
-	for !l.ending.IsStopped() && l.ctx.Err() == nil {
+	for !l.IsStopped() && l.ctx.Err() == nil {
 		m := l.queue.pop()
 		switch {
 		case m == nil:
@@ -38,7 +38,7 @@ func (l *clientLink) startRequests() *outgoing {
 		case m.stream.ctx.Err() != nil:
 			l.written(m) // the stream of the request ended before the request was sent
 		default:
-			l.run(m.stream.post)
+			l.Run(m.stream.post)
 		}
 	}
 	return nil
@@ -46,12 +46,12 @@ func (l *clientLink) startRequests() *outgoing {
 
 // written releases the room of a message in the queue.
 // It may be called twice for a request, when it was written and when it has failed; only the first call
-// counts. The caller holds mu.
+// counts. The caller holds Mu.
 func (l *clientLink) written(m *outgoing) {
 	if l.queue.release(m) {
-		l.told.Tell(transport.Receiver.Writable)
+		l.Told.Tell(transport.Receiver.Writable)
 	}
-	l.check()
+	l.Check()
 }
 
 // postAll posts messages that are not requests, each after the server has accepted or
@@ -59,13 +59,13 @@ func (l *clientLink) written(m *outgoing) {
 func (l *clientLink) postAll(m *outgoing) {
 	for m != nil {
 		l.post(m)
-		l.mu.Lock()
-		// Under mu, because a Send that finds posting set relies on this goroutine to look once more.
+		l.Mu.Lock()
+		// Under Mu, because a Send that finds posting set relies on this goroutine to look once more.
 		if m = l.startRequests(); m == nil {
 			l.posting = false
-			l.check()
+			l.Check()
 		}
-		l.mu.Unlock()
+		l.Mu.Unlock()
 	}
 }
 
@@ -91,7 +91,7 @@ func (l *clientLink) post(m *outgoing) {
 		l.abandon(m, unsent)
 	default:
 		err = inWords(err)
-		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+		l.Told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
 	l.endIf(r.fatal)
 }
@@ -130,7 +130,7 @@ func (l *clientLink) judge(tag transport.Tag, r *httpRequest, refused *transport
 
 // doubt tells the receiver that the server may be gone, or may have forgotten the session.
 func (l *clientLink) doubt(tag transport.Tag, why error) {
-	l.told.Tell(func(to transport.Receiver) {
+	l.Told.Tell(func(to transport.Receiver) {
 		if doubter, ok := transport.As[transport.Doubter](to); ok {
 			doubter.Doubt(tag, why)
 		}
@@ -140,14 +140,14 @@ func (l *clientLink) doubt(tag transport.Tag, why error) {
 // listen opens the GET stream of a session, once. It does not wait until the stream is
 // open.
 func (l *clientLink) listen() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	switch {
 	case !l.remote.currentSession().begun:
 		l.answered.Fire() // the session has no GET stream
 	case !l.listening:
 		l.listening = true
-		l.run(l.main.listen)
+		l.Run(l.main.listen)
 	}
 }
 
@@ -162,115 +162,5 @@ func (l *clientLink) awaitListening() {
 	// A refusal is an answer, too: then there is no such stream to miss.
 	case <-l.answered.Wait():
 	case <-ctx.Done():
-	}
-}
-
-const (
-	// lingering is how long a goroutine of a link waits for another request. A new
-	// goroutine for each request would grow its stack each time, deep in net/http.
-	lingering = 100 * time.Millisecond
-
-	// maxIdleWorkers limits how many wait.
-	maxIdleWorkers = 64
-)
-
-// clientWorkers are the goroutines of a link that wait for work. The link's mu guards
-// them. The zero value is ready to use.
-//
-// A channel is in idle exactly while nothing was sent on it. Whoever takes it out, with mu held, sends
-// one piece of work or closes it, and never both. So no send waits, and none meets a closed channel.
-type clientWorkers struct {
-	idle  []chan func() // each channel has room for one piece of work
-	used  bool          // one of the goroutines got work since the timer was set
-	armed bool
-	timer *time.Timer // ends idle goroutines; nil before the first one
-}
-
-// run runs work on a goroutine that the link waits for when it ends. The caller holds
-// mu.
-// How many goroutines there are, the senders decide: requests must not wait for each other, so each in
-// flight has one. When the link has stopped, the work is dropped.
-func (l *clientLink) run(work func()) {
-	if l.ending.IsStopped() {
-		return
-	}
-	w := &l.workers
-	if last := len(w.idle) - 1; last >= 0 {
-		w.idle[last] <- work
-		w.idle, w.used = w.idle[:last], true
-		return
-	}
-	l.ending.Start()
-	go l.work(work)
-}
-
-// work runs one work after the other, until the goroutine is dismissed.
-func (l *clientLink) work(work func()) {
-	more := make(chan func(), 1)
-	for ok := true; ok; work, ok = <-more {
-		work()
-		if !l.await(more) {
-			return
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ending.Return()
-	l.check()
-}
-
-// await waits for work. It reports false if the goroutine must end.
-func (l *clientLink) await(more chan func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := &l.workers
-	// stop has dismissed those that waited then; nobody would dismiss this one.
-	if l.ending.IsStopped() || len(w.idle) == maxIdleWorkers {
-		l.ending.Return()
-		l.check()
-		return false
-	}
-	w.idle = append(w.idle, more)
-	l.armWorkers()
-	return true
-}
-
-// armWorkers sets the timer that ends idle goroutines.
-// There is one for all of them, because a timer for each piece of work would cost more than a new
-// goroutine. The caller holds mu.
-func (l *clientLink) armWorkers() {
-	w := &l.workers
-	switch {
-	case w.armed:
-		return
-	case w.timer == nil:
-		w.timer = time.AfterFunc(lingering, l.dismissIdle)
-	default:
-		w.timer.Reset(lingering)
-	}
-	w.armed, w.used = true, false
-}
-
-// dismissIdle ends the waiting goroutines, unless the link is busy.
-// Then all of them stay, as many as the last bursts of requests needed.
-func (l *clientLink) dismissIdle() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := &l.workers
-	if w.armed = false; w.used && len(w.idle) > 0 && !l.ending.IsStopped() {
-		l.armWorkers()
-		return
-	}
-	w.dismiss()
-}
-
-// dismiss ends the waiting goroutines.
-// The caller holds the link's mu.
-func (w *clientWorkers) dismiss() {
-	for _, more := range w.idle {
-		close(more)
-	}
-	if w.idle = nil; w.timer != nil {
-		w.timer.Stop()
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // The goroutines of a link are reused. A limited number of them waits for more work,
@@ -18,20 +20,20 @@ func TestClientWorkersLinger(t *testing.T) {
 		l := newClientLink(&url.URL{Scheme: "http", Host: "localhost"}, http.DefaultClient, nil, 1000)
 		counts := func() (running, idle int) {
 			synctest.Wait()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.ending.Running(), len(l.workers.idle)
+			l.Mu.Lock()
+			defer l.Mu.Unlock()
+			return l.Workers()
 		}
 		burst := func(n int) {
 			var all sync.WaitGroup
 			all.Add(n)
 			for range n {
-				l.mu.Lock()
-				l.run(func() {
+				l.Mu.Lock()
+				l.Run(func() {
 					all.Done()
 					all.Wait() // makes them run concurrently
 				})
-				l.mu.Unlock()
+				l.Mu.Unlock()
 			}
 			all.Wait()
 		}
@@ -40,13 +42,13 @@ func TestClientWorkersLinger(t *testing.T) {
 			if running, idle := counts(); running != 2 || idle != 2 {
 				t.Errorf("got %d goroutines of which %d wait, want 2 that wait", running, idle)
 			}
-			<-time.NewTimer(lingering / 2).C
+			<-time.NewTimer(parts.Lingering / 2).C
 		}
-		burst(2 * maxIdleWorkers)
-		if running, idle := counts(); running != maxIdleWorkers || idle != maxIdleWorkers {
-			t.Errorf("got %d goroutines of which %d wait, want %d", running, idle, maxIdleWorkers)
+		burst(2 * parts.MaxIdle)
+		if running, idle := counts(); running != parts.MaxIdle || idle != parts.MaxIdle {
+			t.Errorf("got %d goroutines of which %d wait, want %d", running, idle, parts.MaxIdle)
 		}
-		<-time.NewTimer(3 * lingering).C
+		<-time.NewTimer(3 * parts.Lingering).C
 		if running, idle := counts(); running != 0 || idle != 0 {
 			t.Errorf("after a while: got %d goroutines of which %d wait, want none", running, idle)
 		}

@@ -54,8 +54,8 @@ type clientStream struct {
 	retry    time.Duration // the delay that the server asked for
 	listened bool          // a GET request has opened the stream before
 
-	broken bool // Resume may resume the stream; guarded by link.mu
-	over   bool // the receiver gets nothing more from the stream; guarded by link.told
+	broken bool // Resume may resume the stream; guarded by link.Mu
+	over   bool // the receiver gets nothing more from the stream; guarded by link.Told
 }
 
 func (s *clientStream) init(l *clientLink, number transport.Stream) {
@@ -74,9 +74,9 @@ func (s *clientStream) await() bool {
 
 // tell calls the receiver of the stream, unless the stream has ended. If last is set,
 // the stream ends.
-// over is guarded by told and not by link.mu, because it says what the receiver has heard.
+// over is guarded by link.Told and not by link.Mu, because it says what the receiver has heard.
 func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
-	s.link.told.Tell(func(to transport.Receiver) {
+	s.link.Told.Tell(func(to transport.Receiver) {
 		if !s.over {
 			s.over = last
 			call(to)
@@ -115,8 +115,8 @@ func (s *clientStream) post() {
 
 // written records that the request was written.
 func (s *clientStream) written() {
-	s.link.mu.Lock()
-	defer s.link.mu.Unlock()
+	s.link.Mu.Lock()
+	defer s.link.Mu.Unlock()
 	s.link.written(&s.sent)
 }
 
@@ -292,7 +292,7 @@ func (s *clientStream) deliver(in transport.Inbound) {
 	if in.Last {
 		s.link.drop(s)
 	}
-	s.link.told.Work(func(to transport.Receiver, work bool) {
+	s.link.Told.Work(func(to transport.Receiver, work bool) {
 		if !s.over {
 			s.over, in.Work = in.Last, work
 			to.Receive(in)
@@ -335,9 +335,9 @@ func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 	loss := transport.StreamLoss{Stream: s.number, Reason: reason, Resumable: resumable}
 	if resumable {
 		loss.Delay = delay
-		s.link.mu.Lock()
+		s.link.Mu.Lock()
 		s.broken = true // now the stream belongs to the goroutine that resumes it
-		s.link.mu.Unlock()
+		s.link.Mu.Unlock()
 	}
 	// After this, Resume may have started another goroutine for the stream: this one leaves it alone.
 	s.tell(!resumable, func(to transport.Receiver) { to.StreamLost(loss) })
