@@ -107,7 +107,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 // isTemporary.
 func openReason(err error) Reason {
 	switch {
-	case isDenied(err):
+	case transport.IsDenied(err):
 		return Reason{AuthRequired, err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return Reason{ExecutableMissing, err}
@@ -121,17 +121,11 @@ func handshakeReason(err error) Reason {
 	switch {
 	case errors.Is(err, ErrIncompatible):
 		return Reason{Incompatible, err}
-	case isDenied(err):
+	case transport.IsDenied(err):
 		return Reason{AuthRequired, err}
 	default:
 		return Reason{HandshakeFailed, err}
 	}
-}
-
-// isDenied reports whether the peer denied access, or the transport needs a login.
-func isDenied(err error) bool {
-	var status *transport.StatusError
-	return errors.As(err, &status) && status.Denied() || errors.Is(err, transport.ErrAuthRequired)
 }
 
 // askedDelay returns the delay that the peer has asked for (Retry-After), or zero.

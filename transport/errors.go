@@ -213,6 +213,16 @@ func (e *StatusError) Unwrap() error {
 	return e.Fault
 }
 
+// IsDenied reports whether a peer denied access, or a login is needed first: err wraps a *StatusError that is
+// Denied, or ErrAuthRequired. The message was not executed then, and sending it again is of no use before
+// there are other credentials: a Conn waits for Wake, and a program may ask its user to log in.
+//
+// It is false for nil, and for a server that is only overloaded.
+func IsDenied(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Denied() || errors.Is(err, ErrAuthRequired)
+}
+
 // A URLError reports a URL that cannot be the address of an endpoint.
 type URLError struct {
 	URL string // without its password; empty if it cannot be parsed

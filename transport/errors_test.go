@@ -1,6 +1,8 @@
 package transport_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -54,5 +56,25 @@ func TestStatusErrorSaysWhatTheServerSaid(t *testing.T) {
 		if got := err.Error(); got != want {
 			t.Errorf("%+v is %q, want %q", err, got, want)
 		}
+	}
+}
+
+// Access was denied by the status of a response, or because a login is missing, whatever wraps it.
+func TestIsDenied(t *testing.T) {
+	for err, want := range map[error]bool{
+		&transport.StatusError{Status: 401}:                                true,
+		fmt.Errorf("open: %w", &transport.StatusError{Status: 403}):        true,
+		fmt.Errorf("no token: %w", transport.ErrAuthRequired):              true,
+		errors.Join(errors.New("other"), transport.ErrAuthRequired):        true,
+		&transport.StatusError{Status: 404}:                                false,
+		fmt.Errorf("unavailable: %w", &transport.StatusError{Status: 503}): false,
+		transport.ErrUntrusted:                                             false,
+	} {
+		if got := transport.IsDenied(err); got != want {
+			t.Errorf("%v: got %v, want %v", err, got, want)
+		}
+	}
+	if transport.IsDenied(nil) {
+		t.Error("no error denies access")
 	}
 }

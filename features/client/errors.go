@@ -171,7 +171,7 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 	case state != nil, errors.Is(failed, conn.ErrNotRunning):
 		kinds = append(kinds, ErrUnavailable)
 	}
-	if isDenied(failed.Err) {
+	if transport.IsDenied(failed.Err) {
 		kinds = append(kinds, ErrDenied)
 	}
 	var fault *jsonrpc.Error
@@ -189,12 +189,6 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 		kinds = append(kinds, ErrInvalid)
 	}
 	return kinds
-}
-
-// isDenied reports whether a server refused the login, or there is none that it requires.
-func isDenied(err error) bool {
-	var status *transport.StatusError
-	return errors.As(err, &status) && status.Denied() || errors.Is(err, transport.ErrAuthRequired)
 }
 
 // isNotFound distinguishes "resource not found" from other invalid params. Since
@@ -277,7 +271,7 @@ func (e *ConnectError) Is(target error) bool {
 	case ErrUnavailable:
 		return true
 	case ErrDenied:
-		return isDenied(e.Last)
+		return transport.IsDenied(e.Last)
 	case ErrTimedOut:
 		return errors.Is(e.Err, context.DeadlineExceeded)
 	default:
