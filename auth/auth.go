@@ -35,7 +35,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -104,7 +104,7 @@ func (a *Authorizer) takesLogins() error {
 	switch resource := a.resource(); {
 	case resource == nil:
 		return errNoResource
-	case !loopback.KeepsSecrets(resource):
+	case !network.KeepsSecrets(resource):
 		return &LoginError{Resource: resource.String(), Err: errPlain}
 	default:
 		return nil
@@ -118,7 +118,7 @@ func (a *Authorizer) takesLogins() error {
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	now := time.Now()
 	resource, c := a.resource(), a.held(now)
-	if resource == nil || c == nil || c.prover != nil || !isSameServer(resource, to) || !loopback.KeepsSecrets(resource) {
+	if resource == nil || c == nil || c.prover != nil || !isSameServer(resource, to) || !network.KeepsSecrets(resource) {
 		return nil
 	}
 	if c.due(now) {
@@ -141,7 +141,7 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	if !isSameServer(resource, r.URL) {
 		return fmt.Errorf("auth: this login is for %s, and not for %s", resource.Host, r.URL.Host)
 	}
-	if !loopback.KeepsSecrets(resource) {
+	if !network.KeepsSecrets(resource) {
 		return nil
 	}
 	now := time.Now()

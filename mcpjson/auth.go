@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 // Auth says how a program logs in to a server over HTTP. Each field sets a field of
@@ -69,7 +69,7 @@ func readAuth(v *values, n node) *Auth {
 // isIssuer reports whether package auth can fetch from the address at all.
 func isIssuer(address string) bool {
 	parsed := parseHTTP(address)
-	return parsed != nil && loopback.KeepsSecrets(parsed)
+	return parsed != nil && network.KeepsSecrets(parsed)
 }
 
 const maxPort = 1<<16 - 1

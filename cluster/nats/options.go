@@ -16,7 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/internal/rules"
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 // Options say which servers Connect uses, and how.
@@ -101,7 +101,7 @@ func (o Options) check() (checked Options, secure bool, err error) {
 		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
 			return o, false, fmt.Errorf("%w: the URL of a NATS server is like tls://host:4222", cluster.ErrInvalid) // it may contain a password
 		}
-		local = local && loopback.IsName(u.Hostname())
+		local = local && network.IsLoopback(u.Hostname())
 		secure = secure || u.Scheme == "tls"
 	}
 	if o.Credentials != "" {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 // Web says who may use a door at a TCP address.
@@ -64,8 +64,8 @@ func (g guard) checked(next http.Handler) http.Handler {
 }
 
 func (g guard) isHost(host string) bool {
-	name := loopback.Name(host)
-	return loopback.IsName(name) || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
+	name := network.NameOf(host)
+	return network.IsLoopback(name) || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
 // fromHere reports whether a browser says that this door's own page has sent the request, or no browser has.

@@ -1,4 +1,5 @@
-// Package network says which clients count as one where bounds are per client.
+// Package network says what addresses mean: which clients count as one where bounds are per client, for which client a
+// proxy speaks, and what stays on this machine.
 package network
 
 import (

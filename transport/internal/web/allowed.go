@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 // Allowed lists the origins and hosts that a server accepts besides its own, as
@@ -23,7 +23,7 @@ func (a Allowed) Check(r *http.Request) error {
 	switch {
 	case !a.originAllowed(r):
 		return errors.New("origin not allowed")
-	case (loopback.Received(r) || len(a.Hosts) > 0) && !a.hostAllowed(r.Host):
+	case (network.OnLoopback(r) || len(a.Hosts) > 0) && !a.hostAllowed(r.Host):
 		return errors.New("host not allowed")
 	default:
 		return nil
@@ -64,8 +64,8 @@ func (a Allowed) isOwn(origin *url.URL, r *http.Request) bool {
 // hostAllowed reports whether a host is localhost, a loopback address, or one of
 // Hosts.
 func (a Allowed) hostAllowed(host string) bool {
-	name := loopback.Name(host)
-	return loopback.IsName(name) || slices.ContainsFunc(a.Hosts, func(allowed string) bool {
+	name := network.NameOf(host)
+	return network.IsLoopback(name) || slices.ContainsFunc(a.Hosts, func(allowed string) bool {
 		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
 	})
 }

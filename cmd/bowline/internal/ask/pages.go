@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/client"
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -53,7 +53,7 @@ func (u *User) openPage(ctx context.Context, address string) (bool, error) {
 	case err != nil || page.Host == "" || page.Scheme != "https" && page.Scheme != "http":
 		fmt.Fprintln(u.out, "  Declined: this is not the address of a web page.")
 		return false, nil
-	case !loopback.KeepsSecrets(page):
+	case !network.KeepsSecrets(page):
 		fmt.Fprintln(u.out, "  It is not opened for you, because it is not https: others on the network can read and change it.")
 		return u.yesOrNo(ctx, openYourself)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/resource"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
@@ -93,7 +93,7 @@ const loginPath = "/test-login"
 // asks, and returns its URL. Therefore only this machine may reach it and the resource.
 func (p *protection) serveLogins(listening, resource string, mux *http.ServeMux) (issuer string, err error) {
 	for _, address := range []string{listening, resource} {
-		if at, err := url.Parse(address); err != nil || !loopback.IsName(at.Hostname()) {
+		if at, err := url.Parse(address); err != nil || !network.IsLoopback(at.Hostname()) {
 			return "", fmt.Errorf("--test-login lets everybody log in: it is only for an address of this machine, such as 127.0.0.1:8080, not for %s", address)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 	"github.com/spf13/cobra"
@@ -134,7 +134,7 @@ func (w *Monitoring) listen(serving context.Context, address string, page *Page,
 // endpoint does: a browser sends them for a page that has rebound its name.
 func checkHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if loopback.Received(r) && !loopback.IsName(loopback.Name(r.Host)) {
+		if network.OnLoopback(r) && !network.IsLoopback(network.NameOf(r.Host)) {
 			respond(w, http.StatusForbidden, "host not allowed: use localhost or a loopback address\n")
 			return
 		}

@@ -1,4 +1,4 @@
-package loopback
+package network
 
 import (
 	"context"
@@ -7,11 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"testing"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestNamesOfThisMachine checks hosts with and without a port.
 func TestNamesOfThisMachine(t *testing.T) {
@@ -19,21 +15,21 @@ func TestNamesOfThisMachine(t *testing.T) {
 		"localhost": true, "LocalHost:80": true, "127.0.0.1": true, "127.8.9.1:80": true, "::1": true, "[::1]": true, "[::1]:80": true, "::ffff:127.0.0.1": true,
 		"": false, ":80": false, "localhost.": false, "localhost.evil.test": false, "127.0.0.1.evil.test": false, "192.0.2.1:80": false, "0.0.0.0": false, "[::]:80": false, "a:b:c": false,
 	} {
-		if got := IsName(Name(host)); got != want {
+		if got := IsLoopback(NameOf(host)); got != want {
 			t.Errorf("%q is this machine: got %v, want %v", host, got, want)
 		}
 	}
 }
 
-// TestReceived checks the address at which a request arrives, and not the one it names.
-func TestReceived(t *testing.T) {
+// TestOnLoopback checks the address at which a request arrives, and not the one it names.
+func TestOnLoopback(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
-	if Received(r) {
+	if OnLoopback(r) {
 		t.Error("a request without an address was received on loopback")
 	}
 	for address, want := range map[string]bool{"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "192.0.2.1": false} {
 		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.ParseIP(address)}))
-		if got := Received(r.WithContext(ctx)); got != want {
+		if got := OnLoopback(r.WithContext(ctx)); got != want {
 			t.Errorf("%s: got %v, want %v", address, got, want)
 		}
 	}

@@ -1,7 +1,4 @@
-// Package loopback recognizes what stays on this machine: requests to servers that a browser must
-// not reach under a name that an attacker has rebound, and addresses to which secrets may go over
-// plain http.
-package loopback
+package network
 
 import (
 	"net"
@@ -11,14 +8,15 @@ import (
 	"strings"
 )
 
-// Received reports whether a request arrived on a loopback address.
-func Received(r *http.Request) bool {
+// OnLoopback reports whether a request arrived on a loopback address. A browser must not reach a server there
+// under a name that an attacker has rebound.
+func OnLoopback(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && local.IP.IsLoopback()
 }
 
-// Name returns a host without its port and its brackets.
-func Name(host string) string {
+// NameOf returns a host without its port and its brackets.
+func NameOf(host string) string {
 	name := host
 	if bare, _, err := net.SplitHostPort(host); err == nil {
 		name = bare
@@ -26,8 +24,8 @@ func Name(host string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 }
 
-// IsName reports whether a name is localhost or a loopback address.
-func IsName(name string) bool {
+// IsLoopback reports whether a name is localhost or a loopback address.
+func IsLoopback(name string) bool {
 	address, err := netip.ParseAddr(name)
 	return err == nil && address.Unmap().IsLoopback() || strings.EqualFold(name, "localhost")
 }
