@@ -2,16 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
+	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 const (
@@ -23,170 +26,139 @@ const (
 // A fleet is a tree of supervisors: one for each region, with the sessions of that
 // region. All sessions share the registry of names, the gate and the wheel.
 type fleet struct {
+	out    io.Writer
 	tree   *supervisor.Supervisor
 	names  *registry.Registry
 	shared conn.Tuning
-	faults map[string]chan struct{} // for each region: makes its auditor panic
+	faults chan struct{} // makes the auditor of east panic
+	sites  map[string]*site
 
-	sites   map[string]*site
-	callers sync.WaitGroup
 	holding chan struct{} // gets a value for each call of the tool hold that is running
 	release chan struct{} // closed to make these calls end
 }
 
-func newFleet() *fleet {
+func newFleet(out io.Writer) *fleet {
 	return &fleet{
-		tree:  supervisor.New(supervisor.Options{Name: "fleet"}),
-		names: registry.New(registry.Options{}),
+		out: out, tree: supervisor.New(supervisor.Options{Name: "fleet"}), names: registry.New(registry.Options{}),
 		shared: conn.Tuning{
 			Gate: &conn.Gate{Places: 4}, Wheel: new(conn.Wheel),
 			BackoffMin: 10 * time.Second, // wait this long before the first reconnection
 		},
-		faults:  make(map[string]chan struct{}),
-		sites:   make(map[string]*site),
-		holding: make(chan struct{}, 2),
-		release: make(chan struct{}),
+		faults: make(chan struct{}, restarts+1), sites: make(map[string]*site),
+		holding: make(chan struct{}, 2), release: make(chan struct{}),
 	}
-}
-
-// connect starts the regions. It waits for the servers only after it has started all
-// sessions.
-func (f *fleet) connect(ctx context.Context) error {
-	for _, region := range []string{"east", "west"} {
-		if err := f.join(ctx, region); err != nil {
-			return err
-		}
-	}
-	for _, c := range f.names.All() {
-		if err := c.AwaitReady(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // join starts a region: a supervisor, and below it an auditor and the sessions. Failures
-// in one region do not affect others. Other code finds a session by its name.
-func (f *fleet) join(ctx context.Context, region string) error {
+// in one region do not affect others. It does not wait for the servers.
+func (f *fleet) join(ctx context.Context, region string, auditor func(context.Context) error) error {
 	s := supervisor.New(supervisor.Options{Name: region, Intensity: restarts, Registry: f.names})
 	if _, err := f.tree.Start(ctx, supervisor.ChildSpec{ID: region, Supervisor: s}); err != nil {
 		return err
 	}
-	f.faults[region] = make(chan struct{}, restarts+1)
-	if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "auditor", Run: auditor(f.faults[region])}); err != nil {
+	if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "auditor", Run: auditor}); err != nil {
 		return err
 	}
 	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{Supervisor: s, Conn: f.shared})
 	for i := range perRegion {
-		name := fmt.Sprintf("%s-%02d", region, i)
-		f.sites[name] = &site{name: name, holding: f.holding, release: f.release}
-		f.sites[name].start()
-		if _, err := c.Start(ctx, name, f.sites[name]); err != nil {
+		at := &site{name: fmt.Sprintf("%s-%02d", region, i), fleet: f}
+		at.start()
+		f.sites[at.name] = at
+		if _, err := c.Start(ctx, at.name, at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// auditor returns a worker that panics when it gets a fault.
-func auditor(faults <-chan struct{}) func(context.Context) error {
-	return func(ctx context.Context) error {
-		select {
-		case <-faults:
-			panic("the auditor did not expect that")
-		case <-ctx.Done():
-			return nil
-		}
+// audit is a worker that panics when it gets a fault.
+func (f *fleet) audit(ctx context.Context) error {
+	select {
+	case <-f.faults:
+		panic("the auditor did not expect that")
+	case <-ctx.Done():
+		return nil
 	}
 }
 
 // call looks up the session with that name, and calls a tool of its server.
-func (f *fleet) call(ctx context.Context, name, tool string, options client.CallOptions) (string, error) {
+func (f *fleet) call(ctx context.Context, name, tool string, o client.CallOptions) (string, error) {
 	found, ok := f.names.Lookup(name)
 	if !ok {
 		return "", fmt.Errorf("no session is called %q", name)
 	}
 	session, _ := client.SessionOf(found) // all names are of sessions
-	result, err := session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: tool})
+	result, err := session.With(o).CallTool(ctx, &protocol.CallToolParams{Name: tool})
 	if err != nil {
 		return "", err
 	}
 	return result.Content.Text(), nil
 }
 
-// hold calls the tool hold of each named server, and waits for servers that are not ready
-// yet. It returns when all these calls are running.
-func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan string, err error) {
-	told := make(chan string, len(names))
-	for _, name := range names {
-		f.callers.Go(func() {
-			answer, err := f.call(ctx, name, "hold", client.CallOptions{WaitForReady: true})
-			if err != nil {
-				answer = err.Error()
-			}
-			told <- answer
-		})
+// answer calls a tool of a server, for which it waits. It returns the answer, or why there is none.
+func (f *fleet) answer(ctx context.Context, name, tool string) string {
+	answer, err := f.call(ctx, name, tool, client.CallOptions{WaitForReady: true})
+	if err != nil {
+		return err.Error()
 	}
-	for range names {
-		select {
-		case <-f.holding:
-		case answer := <-told:
-			return nil, fmt.Errorf("a call of hold has ended early: %s", answer)
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	return told, nil
+	return answer
 }
 
-// await looks, and looks again after each change, until it has found what it looks for.
-func await(ctx context.Context, look func() (found bool, changed <-chan struct{})) error {
+// awaitChildren waits until so many children of the regions are in a state, and the first
+// region was restarted so many times. It looks again after each change.
+func (f *fleet) awaitChildren(ctx context.Context, n int, state supervisor.State, restarts int) error {
 	for {
-		found, changed := look()
-		if found {
+		report, found := f.tree.Report(), 0
+		for _, region := range report.Children {
+			for _, child := range region.Supervisor.Children {
+				if child.State == state {
+					found++
+				}
+			}
+		}
+		if found == n && report.Children[0].Restarts == restarts {
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-report.Changed():
 		case <-ctx.Done():
 			return fmt.Errorf("watching the fleet: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// awaitTree waits until the report of the tree satisfies a condition.
-func (f *fleet) awaitTree(ctx context.Context, reached func(supervisor.Report) bool) error {
-	return await(ctx, func() (bool, <-chan struct{}) {
-		report := f.tree.Report()
-		return reached(report), report.Changed()
-	})
+// A site is a place for a server in memory, and the transport to that server.
+type site struct {
+	name   string
+	fleet  *fleet
+	server atomic.Pointer[server.Server] // nil while it is down
 }
 
-// awaitRunning waits until the first region was restarted the given number of times and
-// all children are running.
-func (f *fleet) awaitRunning(ctx context.Context, restarts int) error {
-	return f.awaitTree(ctx, func(r supervisor.Report) bool {
-		return r.Children[0].Restarts == restarts && count(r, supervisor.Running) == children
-	})
-}
-
-// count counts the children of all regions that are in a state.
-func count(r supervisor.Report, state supervisor.State) (n int) {
-	for _, region := range r.Children {
-		for _, child := range region.Supervisor.Children {
-			if child.State == state {
-				n++
-			}
-		}
+// Open implements transport.Transport.
+func (s *site) Open(context.Context) (transport.Link, error) {
+	up := s.server.Load()
+	if up == nil {
+		return nil, fmt.Errorf("%s is down", s.name)
 	}
-	return n
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	up.Accept(theirs)
+	return ours, nil
 }
 
-// leave waits for the callers and stops the servers.
-func (f *fleet) leave() (err error) {
-	f.callers.Wait()
-	for _, s := range f.sites {
-		err = errors.Join(err, s.stop(context.Background()))
+func (s *site) start() {
+	up := server.New(protocol.Implementation{Name: s.name, Version: "1.0"}, server.Options{})
+	server.AddTool(up, protocol.Tool{Name: "name", Description: "returns the name of the server"},
+		func(context.Context, struct{}) (string, error) { return s.name, nil })
+	server.AddTool(up, protocol.Tool{Name: "hold", Description: "runs until it is released"}, s.hold)
+	s.server.Store(up)
+}
+
+func (s *site) hold(ctx context.Context, _ struct{}) (string, error) {
+	s.fleet.holding <- struct{}{}
+	select {
+	case <-s.fleet.release:
+		return "done", nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
 	}
-	return err
 }
