@@ -25,7 +25,7 @@ func wantedFilter(t *testing.T, f frame) string {
 		t.Fatal(err)
 	}
 	n := params.Notifications
-	return fmt.Sprint("tools ", n.ToolsListChanged, " prompts ", n.PromptsListChanged, " resources ", n.ResourcesListChanged, " ", []string(n.ResourceSubscriptions))
+	return fmt.Sprint("tools ", n.ToolsListChanged, " prompts ", n.PromptsListChanged, " resources ", n.ResourcesListChanged, " ", n.ResourceSubscriptions)
 }
 
 // A subscription asks for what the program wants and the server offers, and for nothing else. If that is nothing, there is none.

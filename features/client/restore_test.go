@@ -55,7 +55,7 @@ func sentSince(s *fakeServer, n int) (sent []string) {
 		case protocol.MethodListen:
 			var params protocol.ListenParams
 			_ = protocol.Unmarshal(f.Params, &params)
-			sent = append(sent, fmt.Sprintf("listen %t %q", params.Notifications.ToolsListChanged, []string(params.Notifications.ResourceSubscriptions)))
+			sent = append(sent, fmt.Sprintf("listen %t %q", params.Notifications.ToolsListChanged, params.Notifications.ResourceSubscriptions))
 		default:
 			sent = append(sent, f.Method)
 		}
