@@ -84,6 +84,7 @@ func TestChangedListsAreAnnouncedOnce(t *testing.T) {
 			for _, name := range []string{"x", "y", "z"} {
 				server.AddTool(servers["a"], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
 				server.AddTool(servers["b"], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+				<-time.After(50 * time.Millisecond) // less than the quiet that an announcement waits for
 			}
 			<-time.After(5 * time.Second)
 			synctest.Wait()
