@@ -69,7 +69,8 @@ func (cs *completions) offered(c *call) bool {
 	return c.offered.Completions != nil || !protocol.Has(c.Client.ProtocolVersion, protocol.CompletionCapability) && cs.used.Load()
 }
 
-// complete returns proposals for the value of an argument.
+// complete returns proposals for the value of an argument. An argument without a completion has
+// none, which is no error: a client asks while the user types.
 func (cs *completions) complete(ctx context.Context, _ *call, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
 	if err := refusal.Missing(protocol.MethodComplete, "argument.name", params.Argument.Name); err != nil {
 		return nil, err
@@ -78,55 +79,67 @@ func (cs *completions) complete(ctx context.Context, _ *call, params *protocol.C
 	if err != nil {
 		return nil, err
 	}
+	var all []string
+	if values := of.completion[params.Argument.Name]; values != nil {
+		var known map[string]string
+		if params.Context != nil {
+			known = params.Context.Arguments
+		}
+		if all, err = values(ctx, params.Argument.Value, known); err != nil {
+			return nil, err
+		}
+	}
+	return completed(all), nil
+}
+
+// completed returns as many proposals as a result may have, and says how many there are.
+func completed(all []string) *protocol.CompleteResult {
 	result := &protocol.CompleteResult{Completion: protocol.Completion{Values: []string{}}}
-	values := of.completion[params.Argument.Name]
-	if values == nil {
-		return result, nil
-	}
-	var known map[string]string
-	if params.Context != nil {
-		known = params.Context.Arguments
-	}
-	all, err := values(ctx, params.Argument.Value, known)
-	if err != nil {
-		return nil, err
-	}
 	if len(all) > protocol.MaxCompletions {
 		total := int64(len(all))
 		result.Completion.Total, result.Completion.HasMore = &total, true
 		all = all[:protocol.MaxCompletions]
 	}
 	result.Completion.Values = append(result.Completion.Values, all...)
-	return result, nil
+	return result
 }
 
-// find finds the feature to which a completion request refers.
+// find finds the feature to which a completion request refers. One that the client may not see is
+// as unknown as one that does not exist.
 func (cs *completions) find(ctx context.Context, ref *protocol.CompleteReference) (*settings, error) {
-	s, member, value := cs.server, "ref.type", ref.Type
 	switch ref.Type {
 	case protocol.ReferencePrompt:
-		member, value = "ref.name", ref.Name
+		return cs.findPrompt(ctx, ref.Name)
 	case protocol.ReferenceResource:
-		member, value = "ref.uri", ref.URI
+		return cs.findResource(ctx, ref.URI)
 	}
-	if err := refusal.Missing(protocol.MethodComplete, member, value); err != nil {
+	if err := refusal.Missing(protocol.MethodComplete, "ref.type", ref.Type); err != nil {
 		return nil, err
 	}
-	switch ref.Type {
-	case protocol.ReferencePrompt:
-		if p, ok := s.prompts.Get(ref.Name); ok && s.sees(ctx, p.feature()) {
-			return &p.settings, nil
-		}
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(ref.Name, refusal.LongestName))
-	case protocol.ReferenceResource:
-		if t, ok := s.resources.templates.Get(ref.URI); ok && s.sees(ctx, t.feature()) {
-			return &t.settings, nil
-		}
-		if r, ok := s.resources.Get(ref.URI); ok && s.sees(ctx, r.feature()) {
-			return new(settings), nil // it has no arguments
-		}
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown resource %q", refusal.Shorten(ref.URI, refusal.LongestName))
-	default:
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown reference %q", refusal.Shorten(ref.Type, refusal.LongestName))
+	return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown reference %q", refusal.Shorten(ref.Type, refusal.LongestName))
+}
+
+func (cs *completions) findPrompt(ctx context.Context, name string) (*settings, error) {
+	if err := refusal.Missing(protocol.MethodComplete, "ref.name", name); err != nil {
+		return nil, err
 	}
+	if p, ok := cs.server.prompts.Get(name); ok && cs.server.sees(ctx, p.feature()) {
+		return &p.settings, nil
+	}
+	return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(name, refusal.LongestName))
+}
+
+// findResource finds a template by its text, which is what a client names, or a resource.
+func (cs *completions) findResource(ctx context.Context, uri string) (*settings, error) {
+	s := cs.server
+	if err := refusal.Missing(protocol.MethodComplete, "ref.uri", uri); err != nil {
+		return nil, err
+	}
+	if t, ok := s.resources.templates.Get(uri); ok && s.sees(ctx, t.feature()) {
+		return &t.settings, nil
+	}
+	if r, ok := s.resources.Get(uri); ok && s.sees(ctx, r.feature()) {
+		return new(settings), nil // it has no arguments
+	}
+	return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown resource %q", refusal.Shorten(uri, refusal.LongestName))
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// identify finds out who made the request, and what the server offers to that client.
+// identify finds out who made the request, and what the server offers to that client. The cheap
+// ways come first: most requests say what the one before has said, and are recognized without
+// decoding their _meta.
 func (c *call) identify() error {
-	s := c.peer.server
-	known := c.peer.known.Load()
+	known, session := c.peer.known.Load(), c.peer.session.Load()
 	if known != nil {
 		if c.cut = known.meta.Cut(c.in.Params); c.cut.Rest != nil {
 			c.serveKnown(known)
 			return nil
 		}
 	}
-	session := c.peer.session.Load()
 	if session != nil && c.Method != protocol.MethodInitialize {
 		if c.cut = meta.CutTrace(c.in.Params); c.cut.Rest != nil {
 			c.serveLegacy(session)
@@ -30,15 +30,8 @@ func (c *call) identify() error {
 		}
 	}
 	text, _ := jsonrpc.Member(c.in.Params, "_meta")
-	for _, last := range [...]*knownClient{known, s.known.Load()} {
-		if last != nil && last.meta.Is(text) {
-			if last != known {
-				c.peer.spoke(last.client.ProtocolVersion)
-			}
-			c.peer.known.Store(last)
-			c.serveKnown(last)
-			return nil
-		}
+	if c.recognize(known, text) {
+		return nil
 	}
 	said, modern, err := protocol.ModernContext(c.in.Params)
 	switch {
@@ -49,16 +42,38 @@ func (c *call) identify() error {
 	case c.Method == protocol.MethodInitialize:
 		c.Client = &Client{ProtocolVersion: protocol.LatestLegacy}
 		return nil
-	}
-	if session == nil {
-		name := refusal.Shorten(c.Method, refusal.LongestName)
-		if !slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsLegacy) {
-			return refusal.New(jsonrpc.CodeInvalidParams, "%s: _meta: %s is missing", name, protocol.MetaProtocolVersion)
-		}
-		return refusal.New(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
+	case session == nil:
+		return c.unidentified()
 	}
 	c.serveLegacy(session)
 	return nil
+}
+
+// recognize looks for the _meta among those of the last client on this link, and of the last one on
+// any link: many links may belong to one program. It reports false if it is new, and must be read.
+func (c *call) recognize(known *knownClient, text []byte) bool {
+	for _, last := range [...]*knownClient{known, c.peer.server.known.Load()} {
+		if last == nil || !last.meta.Is(text) {
+			continue
+		}
+		if last != known {
+			c.peer.spoke(last.client.ProtocolVersion)
+		}
+		c.peer.known.Store(last)
+		c.serveKnown(last)
+		return true
+	}
+	return false
+}
+
+// unidentified refuses a request of nobody, and says what is missing in the era that the server
+// speaks.
+func (c *call) unidentified() error {
+	name := refusal.Shorten(c.Method, refusal.LongestName)
+	if !slices.ContainsFunc(c.peer.server.options.ProtocolVersions, protocol.IsLegacy) {
+		return refusal.New(jsonrpc.CodeInvalidParams, "%s: _meta: %s is missing", name, protocol.MetaProtocolVersion)
+	}
+	return refusal.New(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
 }
 
 func (c *call) serveLegacy(session *Session) {

@@ -113,20 +113,11 @@ func (l *clientLog) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler. A message without attributes is sent as text,
 // any other as an object whose member "msg" is the text.
+//
+// A message is never a reason to fail or to wait: one beyond the rate is dropped, and so is one
+// while the link is busy. The client is told how many, before the next message that it gets.
 func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
-	var data any = record.Message
-	if record.NumAttrs()+len(l.attrs) > 0 {
-		members := map[string]any{slog.MessageKey: record.Message}
-		for _, a := range l.attrs {
-			addAttr(members, a.groups, a.Attr)
-		}
-		record.Attrs(func(a slog.Attr) bool {
-			addAttr(members, l.groups, a)
-			return true
-		})
-		data = members
-	}
-	raw, err := typed.Encode(data)
+	raw, err := typed.Encode(l.data(record))
 	if err != nil {
 		raw, err = protocol.Marshal(record.Message) // text can be encoded
 	}
@@ -149,6 +140,22 @@ func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 		budget.giveBack(dropped)
 	}
 	return err
+}
+
+// data returns what a record says: its text, or an object of the text and all attributes.
+func (l *clientLog) data(record slog.Record) any {
+	if record.NumAttrs()+len(l.attrs) == 0 {
+		return record.Message
+	}
+	members := map[string]any{slog.MessageKey: record.Message}
+	for _, a := range l.attrs {
+		addAttr(members, a.groups, a.Attr)
+	}
+	record.Attrs(func(a slog.Attr) bool {
+		addAttr(members, l.groups, a)
+		return true
+	})
+	return members
 }
 
 func (l *clientLog) server() *host {
@@ -187,14 +194,7 @@ func addAttr(members map[string]any, groups []string, a slog.Attr) {
 	if a.Equal(slog.Attr{}) {
 		return
 	}
-	for _, group := range groups {
-		within, ok := members[group].(map[string]any)
-		if !ok {
-			within = make(map[string]any)
-			members[group] = within
-		}
-		members = within
-	}
+	members = below(members, groups)
 	switch {
 	case value.Kind() == slog.KindGroup && a.Key == "":
 		for _, inner := range value.Group() {
@@ -211,6 +211,20 @@ func addAttr(members map[string]any, groups []string, a slog.Attr) {
 	default:
 		members[a.Key] = value.Any()
 	}
+}
+
+// below returns the object of a group within others, and makes those that are not there. A group
+// takes the place of an attribute that has its name.
+func below(members map[string]any, groups []string) map[string]any {
+	for _, group := range groups {
+		within, ok := members[group].(map[string]any)
+		if !ok {
+			within = make(map[string]any)
+			members[group] = within
+		}
+		members = within
+	}
+	return members
 }
 
 // loggable returns a value that can be encoded. It replaces an error by its text.

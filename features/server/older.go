@@ -21,27 +21,31 @@ func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRe
 	}
 	older := make(protocol.InputRequests, len(asked))
 	for key, q := range asked {
-		switch params := q.(type) {
-		case *protocol.ElicitParams:
-			form, err := olderForm(params.RequestedSchema)
-			if err != nil {
-				return nil, fmt.Errorf("the question %q: %w", key, err)
-			}
-			copied := *params
-			copied.Mode, copied.RequestedSchema = "", form
-			q = &copied
-		case *protocol.CreateMessageParams:
-			messages, err := olderMessages(version, params.Messages)
-			if err != nil {
-				return nil, fmt.Errorf("the question %q: %w", key, err)
-			}
-			copied := *params
-			copied.Messages = messages
-			q = &copied
+		adapted, err := olderQuestion(version, q)
+		if err != nil {
+			return nil, fmt.Errorf("the question %q: %w", key, err)
 		}
-		older[key] = q
+		older[key] = adapted
 	}
 	return older, nil
+}
+
+// olderQuestion returns a copy of a question as an older revision has it. A list of roots is the
+// same in all of them.
+func olderQuestion(version string, q protocol.InputRequest) (_ protocol.InputRequest, err error) {
+	switch q := q.(type) {
+	case *protocol.ElicitParams:
+		copied := *q
+		copied.Mode = ""
+		copied.RequestedSchema, err = olderForm(q.RequestedSchema)
+		return &copied, err
+	case *protocol.CreateMessageParams:
+		copied := *q
+		copied.Messages, err = olderMessages(version, q.Messages)
+		return &copied, err
+	default:
+		return q, nil
+	}
 }
 
 // olderForm converts a form to 2025-06-18. Only a bool has a default there, and the
@@ -102,13 +106,7 @@ func (m *member) olderField() (several bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var field struct {
-		Type  string `json:"type"`
-		OneOf []struct {
-			Const string `json:"const"`
-			Title string `json:"title"`
-		} `json:"oneOf"`
-	}
+	var field choices
 	if err := protocol.Unmarshal(m.value, &field); err != nil {
 		return false, err
 	}
@@ -120,17 +118,32 @@ func (m *member) olderField() (several bool, err error) {
 		switch {
 		case said.name == "default" && field.Type != "boolean":
 		case said.name == "oneOf":
-			var choices, titles []string
-			for _, choice := range field.OneOf {
-				choices, titles = append(choices, choice.Const), append(titles, choice.Title)
-			}
-			older = append(older, member{"enum", quoted(choices)}, member{"enumNames", quoted(titles)})
+			older = append(older, field.older()...)
 		default:
 			older = append(older, said)
 		}
 	}
 	m.value = objectOf(older)
 	return false, nil
+}
+
+// choices is what a field says of its choices.
+type choices struct {
+	Type  string `json:"type"`
+	OneOf []struct {
+		Const string `json:"const"`
+		Title string `json:"title"`
+	} `json:"oneOf"`
+}
+
+// older returns the choices as two lists, which a client reads side by side: the values and their
+// titles.
+func (c *choices) older() []member {
+	var values, titles []string
+	for _, choice := range c.OneOf {
+		values, titles = append(values, choice.Const), append(titles, choice.Title)
+	}
+	return []member{{"enum", quoted(values)}, {"enumNames", quoted(titles)}}
 }
 
 // olderMessages returns a conversation with one block for each message, and without
@@ -167,11 +180,10 @@ func membersOf(object json.RawMessage) (members []member, err error) {
 		if name, err = from.ReadToken(); err != nil {
 			break
 		}
-		m := member{name: name.String()}
+		text := name.String() // the next read makes the token invalid
 		var value jsontext.Value
 		if value, err = from.ReadValue(); err == nil {
-			m.value = json.RawMessage(bytes.Clone(value))
-			members = append(members, m)
+			members = append(members, member{text, json.RawMessage(bytes.Clone(value))})
 		}
 	}
 	if err == nil {

@@ -65,21 +65,26 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 		if err != nil {
 			return nil, err
 		}
-		result := write(out)
-		if result == nil {
-			return nil, refusal.New(jsonrpc.CodeInternalError, "prompt %q has returned no result", p.Name)
-		}
-		if result.Description == "" && p.Description != "" {
-			copied := *result
-			copied.Description = p.Description
-			result = &copied
-		}
-		return result, nil
+		return withDescription(&p, write(out))
 	}
 	s.rounds.check(&added.settings)
 	s.prompts.Set(p.Name, added)
 	s.completions.note(&added.settings)
 	s.subscriptions.Tell(changes.Prompts())
+}
+
+// withDescription gives a result the description of its prompt, unless the program has set another.
+// The result may be one that the program returns each time, so a copy is changed.
+func withDescription(p *protocol.Prompt, result *protocol.GetPromptResult) (*protocol.GetPromptResult, error) {
+	switch {
+	case result == nil:
+		return nil, refusal.New(jsonrpc.CodeInternalError, "prompt %q has returned no result", p.Name)
+	case result.Description != "" || p.Description == "":
+		return result, nil
+	}
+	copied := *result
+	copied.Description = p.Description
+	return &copied, nil
 }
 
 // RemovePrompts removes prompts. Unknown names are ignored.
@@ -177,12 +182,9 @@ func (ps *prompts) list(ctx context.Context, c *call, params *protocol.ListPromp
 
 // serve serves prompts/get.
 func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
-	if err := refusal.Missing(protocol.MethodGetPrompt, "name", params.Name); err != nil {
+	p, err := ps.find(ctx, params.Name)
+	if err != nil {
 		return nil, err
-	}
-	p, ok := ps.Get(params.Name)
-	if !ok || !ps.server.sees(ctx, p.feature()) {
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(params.Name, refusal.LongestName))
 	}
 	c.in.SetTarget(params.Name)
 	if err := c.readProgressToken(&params.RequestParams); err != nil {
@@ -197,10 +199,28 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 	if err != nil || result == nil || protocol.Has(c.Client.ProtocolVersion, protocol.ResourceLinks) {
 		return result, err
 	}
+	return olderPrompt(c.Client.ProtocolVersion, result), nil
+}
+
+// find finds a prompt. One that the client may not see is as unknown as one that does not exist.
+func (ps *prompts) find(ctx context.Context, name string) (*prompt, error) {
+	if err := refusal.Missing(protocol.MethodGetPrompt, "name", name); err != nil {
+		return nil, err
+	}
+	p, ok := ps.Get(name)
+	if !ok || !ps.server.sees(ctx, p.feature()) {
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(name, refusal.LongestName))
+	}
+	return p, nil
+}
+
+// olderPrompt returns a copy of a prompt without the blocks that a revision does not have. The
+// program may return the same messages to clients of other revisions.
+func olderPrompt(version string, result *protocol.GetPromptResult) *protocol.GetPromptResult {
 	copied := *result
 	copied.Messages = slices.Clone(result.Messages)
 	for i := range copied.Messages {
-		copied.Messages[i].Content = downgraded(c.Client.ProtocolVersion, protocol.Contents{copied.Messages[i].Content})[0]
+		copied.Messages[i].Content = downgraded(version, protocol.Contents{copied.Messages[i].Content})[0]
 	}
-	return &copied, nil
+	return &copied
 }

@@ -19,23 +19,7 @@ import (
 // question needs. It also refuses a conversation that leaves the use of a tool unanswered.
 func canBeAsked(c *Client, asked protocol.InputRequests) error {
 	for key, q := range asked {
-		names := []string{"roots"}
-		switch q := q.(type) {
-		case *protocol.ElicitParams:
-			names = []string{"elicitation.form"}
-			if q.Mode == protocol.ElicitURL {
-				names = []string{"elicitation.url"}
-			}
-		case *protocol.CreateMessageParams:
-			names = []string{"sampling"}
-			if q.Tools != nil || q.ToolChoice != nil {
-				names = append(names, "sampling.tools")
-			}
-			if q.IncludeContext != "" && q.IncludeContext != "none" {
-				names = append(names, "sampling.context")
-			}
-		}
-		if err := hasAll(c, names); err != nil {
+		if err := hasAll(c, neededBy(q)); err != nil {
 			return err
 		}
 		if q, ok := q.(*protocol.CreateMessageParams); ok && protocol.Has(c.ProtocolVersion, protocol.SamplingTools) {
@@ -45,6 +29,28 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 		}
 	}
 	return nil
+}
+
+// neededBy returns the capabilities that a client needs for a question.
+func neededBy(q protocol.InputRequest) []string {
+	switch q := q.(type) {
+	case *protocol.ElicitParams:
+		if q.Mode == protocol.ElicitURL {
+			return []string{"elicitation.url"}
+		}
+		return []string{"elicitation.form"}
+	case *protocol.CreateMessageParams:
+		names := []string{"sampling"}
+		if q.Tools != nil || q.ToolChoice != nil {
+			names = append(names, "sampling.tools")
+		}
+		if q.IncludeContext != "" && q.IncludeContext != "none" {
+			names = append(names, "sampling.context")
+		}
+		return names
+	default:
+		return []string{"roots"}
+	}
 }
 
 // fitting returns questions in the form for a client.
@@ -139,6 +145,12 @@ func (c *call) askClient(ctx context.Context, open protocol.InputRequests) (prot
 	}
 	ctx, cancel := c.peer.server.asks.Bound(ctx)
 	defer cancel(nil)
+	return c.askAll(ctx, cancel, open)
+}
+
+// askAll asks each question on a goroutine of its own, and waits for all of them, also after a
+// failure: nothing of a question may be left when the call goes on.
+func (c *call) askAll(ctx context.Context, cancel context.CancelCauseFunc, open protocol.InputRequests) (protocol.InputResponses, error) {
 	answers := make(protocol.InputResponses, len(open))
 	var first error
 	var mu sync.Mutex

@@ -118,15 +118,8 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	if f == nil || t.Name == "" {
 		panic("a name and a function are needed")
 	}
-	parsed, err := uritemplate.New(t.URITemplate)
-	if err != nil {
-		panic(err)
-	}
-	found, err := catalog.NewPattern(t.URITemplate)
-	if err != nil {
-		panic(err)
-	}
-	added := &template{settings: newSettings(o), definition: &t, variables: parsed.Varnames(), pattern: found}
+	added := &template{settings: newSettings(o), definition: &t}
+	added.mustParse()
 	read := templateInput[In](added)
 	added.checkCompletion(added.variables)
 	write := resourceOutput[Out](&t.MIMEType)
@@ -145,6 +138,19 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	s.resources.templates.Set(t.URITemplate, added)
 	s.completions.note(&added.settings)
 	s.subscriptions.Tell(changes.Resources())
+}
+
+// mustParse reads the text of the template twice: package uritemplate decides whether it is valid,
+// and names its variables.
+func (t *template) mustParse() {
+	parsed, err := uritemplate.New(t.definition.URITemplate)
+	if err != nil {
+		panic(err)
+	}
+	t.variables = parsed.Varnames()
+	if t.pattern, err = catalog.NewPattern(t.definition.URITemplate); err != nil {
+		panic(err)
+	}
 }
 
 // RemoveTemplates removes templates, by their text. Unknown ones are ignored.
@@ -180,20 +186,14 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 // resourceOutput returns a function that converts output to contents. It also sets the
 // MIME type, if there is none.
 func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*protocol.ReadResourceResult, error) {
-	contents := func(c protocol.ResourceContents) (*protocol.ReadResourceResult, error) {
-		c.MIMEType = *mimeType
-		return &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{c}}, nil
-	}
-	of := reflect.TypeFor[Out]()
 	switch any(*new(Out)).(type) {
 	case string:
 		return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
-			text := strings.ToValidUTF8(any(out).(string), "\uFFFD")
-			return contents(protocol.ResourceContents{URI: uri, Text: &text})
+			return textContents(uri, *mimeType, strings.ToValidUTF8(any(out).(string), "\uFFFD")), nil
 		}
 	case []byte:
 		return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
-			return contents(bytesOf(uri, *mimeType, any(out).([]byte)))
+			return contents(*mimeType, bytesOf(uri, *mimeType, any(out).([]byte))), nil
 		}
 	case *protocol.ReadResourceResult:
 		return func(_ string, out Out) (*protocol.ReadResourceResult, error) {
@@ -203,7 +203,15 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 			}
 			return result, nil
 		}
+	default:
+		return jsonContents[Out](mimeType)
 	}
+}
+
+// jsonContents is resourceOutput for a type whose values are encoded as JSON. Blocks are refused,
+// because their JSON is a message of MCP, which nobody who reads a resource expects.
+func jsonContents[Out any](mimeType *string) func(uri string, out Out) (*protocol.ReadResourceResult, error) {
+	of := reflect.TypeFor[Out]()
 	if of.Implements(reflect.TypeFor[protocol.Content]()) || of == reflect.TypeFor[protocol.Contents]() {
 		panic("blocks are no contents of a resource")
 	}
@@ -216,9 +224,17 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 		if err != nil {
 			return nil, refusal.New(jsonrpc.CodeInternalError, "the contents cannot be encoded: %s", refusal.Explain(err))
 		}
-		text := string(raw)
-		return contents(protocol.ResourceContents{URI: uri, Text: &text})
+		return textContents(uri, *mimeType, string(raw)), nil
 	}
+}
+
+func textContents(uri, mimeType, text string) *protocol.ReadResourceResult {
+	return contents(mimeType, protocol.ResourceContents{URI: uri, Text: &text})
+}
+
+func contents(mimeType string, c protocol.ResourceContents) *protocol.ReadResourceResult {
+	c.MIMEType = mimeType
+	return &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{c}}
 }
 
 // bytesOf returns the contents for bytes: as text if they are text.

@@ -17,7 +17,29 @@ type rounds struct {
 	node    string
 }
 
+// init makes what calls that ask need. It panics if the options contradict each other, as New says.
 func (rs *rounds) init(s *host, o AskingOptions) {
+	keyring := keyringOf(s, o)
+	o.Expiry = cmp.Or(max(o.Expiry, 0), 10*time.Minute)
+	o.CallExpiry = cmp.Or(max(o.CallExpiry, 0), time.Hour)
+	o.MaxRounds = cmp.Or(max(o.MaxRounds, 0), 32)
+	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
+	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), s.options.MaxMemory/16)
+	rs.options, rs.node = o, s.options.Node
+	limits := asking.Limits{Expiry: o.Expiry, CallExpiry: o.CallExpiry, MaxRounds: o.MaxRounds}
+	sealer := &asking.Sealer{Audience: s.info.Name, Node: s.options.Node, Keyring: keyring}
+	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call
+	// is refused with -32050 | `Options.Audit` shared: their requests |
+	// AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 |
+	// `Options.Audit`
+	of := places.Places{Handlers: share.NewPlaces(o.MaxWaiting), Bytes: share.NewLasting(o.MaxWaitingBytes, places.Piece(o.MaxWaitingBytes, s.options.MaxMemory/16))}
+	s.asks = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
+}
+
+// keyringOf returns the secrets that seal the state of calls: those of the program, or one that no
+// other process has. A server of a fleet must not draw one, because another server of the fleet
+// could not open what it seals.
+func keyringOf(s *host, o AskingOptions) *asking.Keyring {
 	keyring := &asking.Keyring{Secrets: o.Secrets}
 	if o.Secrets == nil {
 		if o.Fleet {
@@ -30,27 +52,17 @@ func (rs *rounds) init(s *host, o AskingOptions) {
 	if err := keyring.Check(); err != nil {
 		panic(fmt.Sprintf("server: Asking: Secrets: %v", err))
 	}
-	if o.Secrets != nil { // from now on, a broken function fails only the call
-		keyring.Secrets = func() (secrets [][]byte) {
-			s.guarded("Asking.Secrets", func() { secrets = o.Secrets() })
-			return secrets
-		}
-		keyring.Report = func(err error) {
-			s.log().Error("bowline: calls that ask their client fail", "error", fmt.Errorf("server: Asking: Secrets: %w", err))
-		}
+	if o.Secrets == nil {
+		return keyring
 	}
-	o.Expiry = cmp.Or(max(o.Expiry, 0), 10*time.Minute)
-	o.CallExpiry = cmp.Or(max(o.CallExpiry, 0), time.Hour)
-	o.MaxRounds = cmp.Or(max(o.MaxRounds, 0), 32)
-	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
-	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), s.options.MaxMemory/16)
-	rs.options, rs.node = o, s.options.Node
-	limits := asking.Limits{Expiry: o.Expiry, CallExpiry: o.CallExpiry, MaxRounds: o.MaxRounds}
-	sealer := &asking.Sealer{Audience: s.info.Name, Node: s.options.Node, Keyring: keyring}
-	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call is refused with -32050 | `Options.Audit`
-	// shared: their requests | AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
-	of := places.Places{Handlers: share.NewPlaces(o.MaxWaiting), Bytes: share.NewLasting(o.MaxWaitingBytes, places.Piece(o.MaxWaitingBytes, s.options.MaxMemory/16))}
-	s.asks = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
+	keyring.Secrets = func() (secrets [][]byte) { // from now on, a broken function fails only the call
+		s.guarded("Asking.Secrets", func() { secrets = o.Secrets() })
+		return secrets
+	}
+	keyring.Report = func(err error) {
+		s.log().Error("bowline: calls that ask their client fail", "error", fmt.Errorf("server: Asking: Secrets: %w", err))
+	}
+	return keyring
 }
 
 // check panics if a feature asks in a way that the options do not allow.

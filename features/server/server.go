@@ -53,6 +53,30 @@ type Server struct {
 // New returns a server that introduces itself to clients as info. It panics if o
 // names an unknown revision, or if its fields contradict each other.
 func New(info protocol.Implementation, o Options) *Server {
+	o = o.withDefaults()
+	raw, err := protocol.Marshal(info)
+	if err != nil { // strings and lists of strings can always be encoded
+		panic(fmt.Sprintf("server: %v", err))
+	}
+	s := new(Server)
+	s.info, s.rawInfo, s.rawMeta, s.options = info, raw, []byte(`{"`+protocol.MetaServerInfo+`":`+string(raw)+"}"), o
+	if err := nodename.Check(o.Node); err != nil {
+		panic(fmt.Sprintf("server: Node: %v", err))
+	}
+	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
+	s.rounds.init(&s.host, o.Asking)
+	s.tasks.init(s, o.Tasks)
+	s.connect()
+	methods := s.table()
+	s.methods.Store(&methods)
+	s.handle = s.wrap(o.Middleware)
+	s.joinNodes()
+	return s
+}
+
+// withDefaults returns the options that a server uses. Nothing in them is shared with the
+// program's, which may change its own.
+func (o Options) withDefaults() Options {
 	if o.PageSize < 1 {
 		o.PageSize = 100
 	}
@@ -72,18 +96,13 @@ func New(info protocol.Implementation, o Options) *Server {
 		o.Conn.Wheel = new(conn.Wheel)
 	}
 	o.Conn = o.Conn.Shared()
-	raw, err := protocol.Marshal(info)
-	if err != nil { // strings and lists of strings can always be encoded
-		panic(fmt.Sprintf("server: %v", err))
-	}
-	s := new(Server)
-	s.info, s.rawInfo, s.rawMeta, s.options = info, raw, []byte(`{"`+protocol.MetaServerInfo+`":`+string(raw)+"}"), o
-	if err := nodename.Check(o.Node); err != nil {
-		panic(fmt.Sprintf("server: Node: %v", err))
-	}
-	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
-	s.rounds.init(&s.host, o.Asking)
-	s.tasks.init(s, o.Tasks)
+	return o
+}
+
+// connect gives each feature what it needs of the others. They are parts of the server and know it,
+// but peers, calls and requests know only the host: what they need of a feature is a function
+// there.
+func (s *Server) connect() {
 	s.tools.server, s.resources.server, s.prompts.server, s.completions.server = s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
 	s.hub = changes.NewHub(newSubscriptionRoom(s.options.MaxMemory / 48))
@@ -91,11 +110,6 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.sessions.live = make(map[*peer]struct{})
 	s.ctx, s.sessions.cancel = context.WithCancel(context.Background())
 	s.host.capabilities, s.maySubscribe, s.taskStatus = &s.capabilities, s.subscriptions.maySubscribe, s.tasks.statusOf
-	methods := s.table()
-	s.methods.Store(&methods)
-	s.handle = s.wrap(o.Middleware)
-	s.joinNodes()
-	return s
 }
 
 // Run serves the one peer behind a transport, and is all that the main function of a

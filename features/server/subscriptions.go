@@ -100,13 +100,8 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	if err := of.allowed(c); len(params.Notifications.TaskIDs) > 0 && of.Tasks != nil && err != nil {
 		return nil, err
 	}
-	for _, uri := range params.Notifications.ResourceSubscriptions {
-		if uri == "" {
-			continue // it is not granted
-		}
-		if err := catalog.CheckURI(protocol.MethodListen, uri); err != nil {
-			return nil, err
-		}
+	if err := checkURIs(params.Notifications.ResourceSubscriptions); err != nil {
+		return nil, err
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes.Listener)
@@ -142,6 +137,20 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	}
 }
 
+// checkURIs refuses a filter with a URI that is too long. An empty one is no error: it is not
+// granted.
+func checkURIs(uris []string) error {
+	for _, uri := range uris {
+		if uri == "" {
+			continue
+		}
+		if err := catalog.CheckURI(protocol.MethodListen, uri); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // grant returns the parts of a filter that the server supports, and subscribes the
 // client to them.
 func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes.Listener, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
@@ -149,17 +158,7 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes.Liste
 	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
 	granted.ResourcesListChanged = asked.ResourcesListChanged && c.offered.Has("resources.listChanged")
 	wantLists(mine, granted.ToolsListChanged, granted.PromptsListChanged, granted.ResourcesListChanged)
-	ids := asked.TaskIDs // there cannot be more running tasks than this
-	if most := ss.server.tasks.options.MaxRunning; len(ids) > most {
-		ids = ids[:most]
-	}
-	for _, id := range ids {
-		one := changes.Task(id)
-		if err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.Wants(one) {
-			mine.Want(one)
-			granted.TaskIDs = append(granted.TaskIDs, id)
-		}
-	}
+	granted.TaskIDs = ss.grantTasks(ctx, c, mine, asked.TaskIDs)
 	if !c.offered.Has("resources.subscribe") {
 		return granted
 	}
@@ -173,24 +172,36 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes.Liste
 	return granted
 }
 
+// grantTasks subscribes the client to those tasks that it may see. It looks at no more than may
+// run: each look may take a store, and nobody has more.
+func (ss *subscriptions) grantTasks(ctx context.Context, c *call, mine *changes.Listener, ids []string) (granted []string) {
+	if most := ss.server.tasks.options.MaxRunning; len(ids) > most {
+		ids = ids[:most]
+	}
+	for _, id := range ids {
+		one := changes.Task(id)
+		if err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.Wants(one) {
+			mine.Want(one)
+			granted = append(granted, id)
+		}
+	}
+	return granted
+}
+
 // send sends changes to a modern client, and returns those that could not be sent yet. A
 // failure that ends the subscription goes to broken.
 func (ss *subscriptions) send(ctx context.Context, c *call, all []changes.Change, id protocol.Meta, broken chan<- error) (unsent []changes.Change, wait time.Duration) {
 	wait = changes.Interval
 	for _, one := range all {
-		params := one.Params(id)
-		if task := one.TaskID(); task != "" {
-			r, err := ss.server.tasks.look(ctx, c.peer, task) // the owner was checked when the subscription began
-			switch {
-			case errors.Is(err, ErrNotFound):
-				continue // the task has expired
-			case err != nil:
-				unsent, wait = append(unsent, one), storeInterval
-				continue
-			}
-			params = &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}
+		params, err := ss.paramsOf(ctx, c, one, id)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue // the task has expired
+		case err != nil:
+			unsent, wait = append(unsent, one), storeInterval
+			continue
 		}
-		err := c.peer.guarded(one.Method(), func() error { return c.tell(ctx, one.Method(), params) })
+		err = c.peer.guarded(one.Method(), func() error { return c.tell(ctx, one.Method(), params) })
 		switch {
 		case isPanic(err): // this notification is lost
 		case errors.Is(err, transport.ErrBusy):
@@ -204,4 +215,18 @@ func (ss *subscriptions) send(ctx context.Context, c *call, all []changes.Change
 		}
 	}
 	return unsent, wait
+}
+
+// paramsOf returns what a notification says of a change. That of a task has its present state,
+// which is read only now: of several changes, the client needs the last.
+func (ss *subscriptions) paramsOf(ctx context.Context, c *call, one changes.Change, id protocol.Meta) (any, error) {
+	task := one.TaskID()
+	if task == "" {
+		return one.Params(id), nil
+	}
+	r, err := ss.server.tasks.look(ctx, c.peer, task) // the owner was checked when the subscription began
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}, nil
 }

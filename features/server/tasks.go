@@ -94,14 +94,8 @@ func (ts *taskMethods) mayBe(c *call, t *tool, params *protocol.CallToolParams) 
 	switch {
 	case ts.Tasks == nil || !protocol.Has(c.Client.ProtocolVersion, protocol.Tasks):
 		return false, nil
-	case c.modern && support == protocol.TaskForbidden:
-		return false, nil
 	case c.modern:
-		declared := c.Client.Capabilities.Has("extensions." + protocol.ExtensionTasks)
-		if !declared && support == protocol.TaskRequired {
-			return false, ts.missing(c)
-		}
-		return declared, nil
+		return ts.mayBeModern(c, support)
 	case !ts.options.Legacy:
 		return false, nil
 	case params.Task != nil && support == protocol.TaskForbidden:
@@ -111,6 +105,19 @@ func (ts *taskMethods) mayBe(c *call, t *tool, params *protocol.CallToolParams) 
 	default:
 		return params.Task != nil, nil
 	}
+}
+
+// mayBeModern decides by the tool and by what the client declares: a modern client does not ask for
+// a task, but takes what it gets.
+func (ts *taskMethods) mayBeModern(c *call, support protocol.TaskSupport) (bool, error) {
+	if support == protocol.TaskForbidden {
+		return false, nil
+	}
+	declared := c.Client.Capabilities.Has("extensions." + protocol.ExtensionTasks)
+	if !declared && support == protocol.TaskRequired {
+		return false, ts.missing(c)
+	}
+	return declared, nil
 }
 
 // missing refuses a modern client that did not declare the extension.

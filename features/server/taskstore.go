@@ -99,23 +99,44 @@ func (r storedTask) of() share.Client {
 
 var _ TaskStore = (*MemoryTaskStore)(nil)
 
-// Save implements TaskStore.
+// Save implements TaskStore. A task that has a place keeps it: only a new one can be refused for
+// want of places.
 func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
-	if m.tasks == nil {
-		// shared: tasks that are kept | MemoryTaskStore.MaxTasks places | one | the call is refused with -32050 | `Options.Audit`
-		// shared: their records | MemoryTaskStore.MaxBytes bytes | 64 KiB | a new one is refused with -32050; a result is dropped, and its task fails | `Options.Audit`
-		most := cmp.Or(m.MaxBytes, 16<<20)
-		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewPlaces(cmp.Or(m.MaxTasks, 10_000)), share.NewLasting(most, min(most/4, 64<<10))
-	}
+	m.begin()
 	kept := *r
 	next := storedTask{&kept, r.Size()}
 	if !r.Task.Status.Ended() {
 		next.size += tasks.FailureRoom
 	}
-	before, known := m.tasks[r.Task.TaskID]
+	if err := m.reserve(next); err != nil {
+		return err
+	}
+	if len(m.tasks) == 0 || r.Expires.Before(m.oldest) {
+		m.oldest = r.Expires
+	}
+	m.tasks[r.Task.TaskID] = next
+	return nil
+}
+
+// begin makes the store ready at its first use, as its zero value is. The caller holds the mutex.
+func (m *MemoryTaskStore) begin() {
+	if m.tasks != nil {
+		return
+	}
+	// shared: tasks that are kept | MemoryTaskStore.MaxTasks places | one | the call is refused
+	// with -32050 | `Options.Audit` shared: their records | MemoryTaskStore.MaxBytes bytes | 64 KiB
+	// | a new one is refused with -32050; a result is dropped, and its task fails | `Options.Audit`
+	most := cmp.Or(m.MaxBytes, 16<<20)
+	m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewPlaces(cmp.Or(m.MaxTasks, 10_000)), share.NewLasting(most, min(most/4, 64<<10))
+}
+
+// reserve takes what the next state of a task needs, or nothing. A task that shrinks always fits.
+// The caller holds the mutex.
+func (m *MemoryTaskStore) reserve(next storedTask) error {
+	before, known := m.tasks[next.Task.TaskID]
 	if !known && !m.places.Take(next.of(), 1) {
 		return fmt.Errorf("%w: it has %d tasks, and %s", ErrTaskStoreFull, len(m.tasks), m.places.Refused(1))
 	}
@@ -131,10 +152,6 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 		}
 		return fmt.Errorf("%w: its tasks have %d bytes, and %s", ErrTaskStoreFull, m.bytes.Held(), m.bytes.Refused(grows))
 	}
-	if len(m.tasks) == 0 || r.Expires.Before(m.oldest) {
-		m.oldest = r.Expires
-	}
-	m.tasks[r.Task.TaskID] = next
 	return nil
 }
 
@@ -155,7 +172,20 @@ func (m *MemoryTaskStore) List(_ context.Context, owner, after string, limit int
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
-	var all []*TaskRecord
+	all := m.ownedBy(owner)
+	if after != "" {
+		i := slices.IndexFunc(all, func(r *TaskRecord) bool { return r.Task.TaskID == after })
+		if i < 0 {
+			return nil, ErrNotFound
+		}
+		all = all[i+1:]
+	}
+	return all[:min(limit, len(all))], nil
+}
+
+// ownedBy returns copies of the tasks of an owner, the oldest first, so that new tasks do not move
+// the pages of a list. The caller holds the mutex.
+func (m *MemoryTaskStore) ownedBy(owner string) (all []*TaskRecord) {
 	for _, r := range m.tasks {
 		if r.Owner == owner {
 			loaded := *r.TaskRecord
@@ -165,14 +195,7 @@ func (m *MemoryTaskStore) List(_ context.Context, owner, after string, limit int
 	slices.SortFunc(all, func(a, b *TaskRecord) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task.TaskID, b.Task.TaskID))
 	})
-	if after != "" {
-		i := slices.IndexFunc(all, func(r *TaskRecord) bool { return r.Task.TaskID == after })
-		if i < 0 {
-			return nil, ErrNotFound
-		}
-		all = all[i+1:]
-	}
-	return all[:min(limit, len(all))], nil
+	return all
 }
 
 // Delete implements TaskStore.

@@ -115,20 +115,7 @@ func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, 
 // values of that type to results. If a value cannot be encoded, that is a mistake in the
 // program, which a model cannot correct.
 func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallToolResult, error) {
-	inferred := typed.InferUnless(t.OutputSchema, of)
-	if inferred.Binary {
-		panic("a []byte is no output of a tool: return a *protocol.ImageContent or another block")
-	}
-	wrapped := !inferred.IsObject()
-	if len(t.OutputSchema) > 0 {
-		own, err := schema.Compile(context.Background(), t.OutputSchema)
-		wrapped = wrapped && err == nil && own.IsObject()
-	} else {
-		if wrapped {
-			inferred = inferred.Wrap("result")
-		}
-		t.OutputSchema = inferred.MustMarshal()
-	}
+	wrapped := describeOutput(t, of)
 	return func(out any) (*protocol.CallToolResult, error) {
 		raw, err := typed.Encode(out)
 		if err != nil {
@@ -140,6 +127,25 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 		}
 		return r, nil
 	}
+}
+
+// describeOutput sets the output schema, unless the program has, and reports whether values are
+// wrapped in an object: those that are none themselves, unless the program's schema allows that.
+func describeOutput(t *protocol.Tool, of reflect.Type) (wrapped bool) {
+	inferred := typed.InferUnless(t.OutputSchema, of)
+	if inferred.Binary {
+		panic("a []byte is no output of a tool: return a *protocol.ImageContent or another block")
+	}
+	wrapped = !inferred.IsObject()
+	if len(t.OutputSchema) > 0 {
+		own, err := schema.Compile(context.Background(), t.OutputSchema)
+		return wrapped && err == nil && own.IsObject()
+	}
+	if wrapped {
+		inferred = inferred.Wrap("result")
+	}
+	t.OutputSchema = inferred.MustMarshal()
+	return wrapped
 }
 
 // textResult returns the result of a tool that returns a string, with one allocation.

@@ -109,24 +109,25 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	accepted, read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
 	added := &tool{settings: newSettings(o), definition: &t, input: typed.MustCompile(accepted), headers: mustMirrored(t.InputSchema)}
-	if len(t.OutputSchema) > 0 {
-		var err error
-		if added.output, err = schema.Compile(context.Background(), t.OutputSchema); err != nil {
-			panic(err)
-		}
-	}
-	added.modern, added.taskSupport = &t, protocol.TaskForbidden
-	if t.Execution != nil {
-		added.taskSupport = cmp.Or(t.Execution.TaskSupport, protocol.TaskForbidden)
-		modern := t
-		modern.Execution = nil
-		added.modern = &modern
-	}
-	if !slices.Contains([]protocol.TaskSupport{protocol.TaskForbidden, protocol.TaskOptional, protocol.TaskRequired}, added.taskSupport) {
-		panic(fmt.Sprintf("unknown task support %q", added.taskSupport))
-	}
+	added.mustCompileOutput()
+	added.splitEras()
 	_, added.takesParams = any(*new(In)).(*protocol.CallToolParams)
-	added.run = func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	added.run = toolRun(read, f, write)
+	if len(added.completion) > 0 {
+		panic("only prompts and templates have completion")
+	}
+	s.rounds.check(&added.settings)
+	s.tools.Set(t.Name, added)
+	s.subscriptions.Tell(changes.Tools())
+}
+
+// toolRun returns what a call of a tool runs: it decodes the arguments, calls the function of the
+// program, and makes a result of what it returns. Many calls that decode at once take turns, since
+// that is the work that a client can make large.
+func toolRun[In, Out any](
+	read func(*protocol.CallToolParams) (In, error), f func(context.Context, In) (Out, error), write func(Out) (*protocol.CallToolResult, error),
+) func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	return func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 		var in In
 		var invalid error
 		if err := inTurn(ctx, func() { in, invalid = read(params) }); err != nil {
@@ -140,12 +141,33 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 		}
 		return write(out)
 	}
-	if len(added.completion) > 0 {
-		panic("only prompts and templates have completion")
+}
+
+// mustCompileOutput prepares the check of results, if the tool has an output schema. Unlike the
+// input, it may have any type.
+func (t *tool) mustCompileOutput() {
+	if len(t.definition.OutputSchema) == 0 {
+		return
 	}
-	s.rounds.check(&added.settings)
-	s.tools.Set(t.Name, added)
-	s.subscriptions.Tell(changes.Tools())
+	var err error
+	if t.output, err = schema.Compile(context.Background(), t.definition.OutputSchema); err != nil {
+		panic(err)
+	}
+}
+
+// splitEras sets what the two eras differ in: whether a call may become a task is a part of the
+// definition only in 2025-11-25. It panics if the task support is unknown.
+func (t *tool) splitEras() {
+	t.modern, t.taskSupport = t.definition, protocol.TaskForbidden
+	if t.definition.Execution != nil {
+		t.taskSupport = cmp.Or(t.definition.Execution.TaskSupport, protocol.TaskForbidden)
+		modern := *t.definition
+		modern.Execution = nil
+		t.modern = &modern
+	}
+	if !slices.Contains([]protocol.TaskSupport{protocol.TaskForbidden, protocol.TaskOptional, protocol.TaskRequired}, t.taskSupport) {
+		panic(fmt.Sprintf("unknown task support %q", t.taskSupport))
+	}
 }
 
 // RemoveTools removes tools. Unknown names are ignored.
@@ -202,36 +224,14 @@ func (t *tool) forClient(c *call) *protocol.Tool {
 
 // call serves tools/call.
 func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	if err := refusal.Missing(protocol.MethodCallTool, "name", params.Name); err != nil {
+	t, err := ts.find(ctx, c, params)
+	if err != nil {
 		return nil, err
 	}
-	t, ok := ts.Get(params.Name)
-	if !ok || !ts.server.sees(ctx, t.feature()) {
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown tool %q", refusal.Shorten(params.Name, refusal.LongestName))
-	}
-	c.in.SetTarget(params.Name)
-	if err := c.readProgressToken(&params.RequestParams); err != nil {
-		return nil, err
-	}
-	if t.takesParams {
-		c.addMeta()
-	}
-	if len(params.Arguments) == 0 {
-		params.Arguments = json.RawMessage("{}")
-	}
-	if err := checkHeaders(c, t.headers, params.Arguments); err != nil {
-		return nil, err
-	}
-	var invalid error
-	if c.in.Size() <= turn.Small {
-		invalid = t.input.Validate(ctx, params.Arguments)
-	} else { // whose frames would make the stack of every waiting call larger
-		var late error
-		if invalid, late = t.validateInTurn(ctx, c, params.Arguments); late != nil {
-			return nil, late
-		}
-	}
-	if invalid != nil {
+	switch invalid, late := t.validate(ctx, c, params.Arguments); {
+	case late != nil:
+		return nil, late
+	case invalid != nil: // an answer of the tool, so that a model can correct its arguments
 		return t.failure(c, &argumentError{invalid})
 	}
 	mayBeTask, err := ts.server.tasks.mayBe(c, t, params)
@@ -250,6 +250,40 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 	return t.answer(ctx, c, result, err)
 }
 
+// find finds the tool of a call, and reads what does not depend on its arguments' schema. What is
+// wrong there is an error of the protocol, which the model need not see.
+func (ts *tools) find(ctx context.Context, c *call, params *protocol.CallToolParams) (*tool, error) {
+	if err := refusal.Missing(protocol.MethodCallTool, "name", params.Name); err != nil {
+		return nil, err
+	}
+	t, ok := ts.Get(params.Name)
+	if !ok || !ts.server.sees(ctx, t.feature()) {
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown tool %q", refusal.Shorten(params.Name, refusal.LongestName))
+	}
+	c.in.SetTarget(params.Name)
+	if err := c.readProgressToken(&params.RequestParams); err != nil {
+		return nil, err
+	}
+	if t.takesParams {
+		c.addMeta()
+	}
+	if len(params.Arguments) == 0 {
+		params.Arguments = json.RawMessage("{}")
+	}
+	return t, checkHeaders(c, t.headers, params.Arguments)
+}
+
+// validate checks the arguments of a call: large ones when it is their turn, so that they do not
+// keep the processors from small ones.
+func (t *tool) validate(ctx context.Context, c *call, arguments json.RawMessage) (invalid, late error) {
+	if c.in.Size() <= turn.Small {
+		return t.input.Validate(ctx, arguments), nil
+	}
+	return t.validateInTurn(ctx, c, arguments)
+}
+
+// validateInTurn is apart from validate, because its frames would make the stack of every call
+// larger.
 func (t *tool) validateInTurn(ctx context.Context, c *call, arguments json.RawMessage) (invalid, late error) {
 	late = c.inTurn(c.in.Size(), func() { invalid = t.input.Validate(ctx, arguments) })
 	return invalid, late
