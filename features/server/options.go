@@ -1,8 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -241,4 +244,29 @@ type Change struct {
 	// Missed says that any changes may have been missed, so everything may have changed. The
 	// other fields are zero. A Server publishes it in place of more than 1,024 changes.
 	Missed bool
+}
+
+// withDefaults returns the options that a server uses. Nothing in them is shared with the
+// program's, which may change its own.
+func (o Options) withDefaults() Options {
+	if o.PageSize < 1 {
+		o.PageSize = 100
+	}
+	o.PageSize = min(o.PageSize, protocol.MaxPageItems)
+	o.MaxMemory = cmp.Or(max(o.MaxMemory, 0), 384<<20)
+	o.LogRate = cmp.Or(o.LogRate, 100)
+	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
+	if len(o.ProtocolVersions) == 0 {
+		o.ProtocolVersions = protocol.Versions()
+	}
+	for _, version := range o.ProtocolVersions {
+		if !slices.Contains(protocol.Versions(), version) {
+			panic(fmt.Sprintf("server: ProtocolVersions: %q is not known", version))
+		}
+	}
+	if o.Conn.Wheel == nil {
+		o.Conn.Wheel = new(conn.Wheel)
+	}
+	o.Conn = o.Conn.Shared()
+	return o
 }

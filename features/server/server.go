@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -72,31 +71,6 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.handle = s.wrap(o.Middleware)
 	s.joinNodes()
 	return s
-}
-
-// withDefaults returns the options that a server uses. Nothing in them is shared with the
-// program's, which may change its own.
-func (o Options) withDefaults() Options {
-	if o.PageSize < 1 {
-		o.PageSize = 100
-	}
-	o.PageSize = min(o.PageSize, protocol.MaxPageItems)
-	o.MaxMemory = cmp.Or(max(o.MaxMemory, 0), 384<<20)
-	o.LogRate = cmp.Or(o.LogRate, 100)
-	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
-	if len(o.ProtocolVersions) == 0 {
-		o.ProtocolVersions = protocol.Versions()
-	}
-	for _, version := range o.ProtocolVersions {
-		if !slices.Contains(protocol.Versions(), version) {
-			panic(fmt.Sprintf("server: ProtocolVersions: %q is not known", version))
-		}
-	}
-	if o.Conn.Wheel == nil {
-		o.Conn.Wheel = new(conn.Wheel)
-	}
-	o.Conn = o.Conn.Shared()
-	return o
 }
 
 // connect gives each feature what it needs of the others. They are parts of the server and know it,
