@@ -28,10 +28,8 @@ func (rs *rounds) init(s *host, o AskingOptions) {
 	rs.options, rs.node = o, s.options.Node
 	limits := asking.Limits{Expiry: o.Expiry, CallExpiry: o.CallExpiry, MaxRounds: o.MaxRounds}
 	sealer := &asking.Sealer{Audience: s.info.Name, Node: s.options.Node, Keyring: keyring}
-	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call
-	// is refused with -32050 | `Options.Audit` shared: their requests |
-	// AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 |
-	// `Options.Audit`
+	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call is refused with -32050 | `Options.Audit`
+	// shared: their requests | AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
 	of := places.Places{Handlers: share.NewPlaces(o.MaxWaiting), Bytes: share.NewLasting(o.MaxWaitingBytes, places.Piece(o.MaxWaitingBytes, s.options.MaxMemory/16))}
 	s.asks = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
 }

@@ -126,9 +126,8 @@ func (m *MemoryTaskStore) begin() {
 	if m.tasks != nil {
 		return
 	}
-	// shared: tasks that are kept | MemoryTaskStore.MaxTasks places | one | the call is refused
-	// with -32050 | `Options.Audit` shared: their records | MemoryTaskStore.MaxBytes bytes | 64 KiB
-	// | a new one is refused with -32050; a result is dropped, and its task fails | `Options.Audit`
+	// shared: tasks that are kept | MemoryTaskStore.MaxTasks places | one | the call is refused with -32050 | `Options.Audit`
+	// shared: their records | MemoryTaskStore.MaxBytes bytes | 64 KiB | a new one is refused with -32050; a result is dropped, and its task fails | `Options.Audit`
 	most := cmp.Or(m.MaxBytes, 16<<20)
 	m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewPlaces(cmp.Or(m.MaxTasks, 10_000)), share.NewLasting(most, min(most/4, 64<<10))
 }
