@@ -19,6 +19,7 @@
 //	GET  /v1/report                          a Report
 //	GET  /v1/events                          server-sent events: a Report at once, and after each change
 //	GET  /v1/stderr/{server}[?follow]        server-sent events: the last lines of a child's standard error
+//	GET  /, /servers/{server}                the page, live by /page/events; it is whole without its script
 //	POST /v1/servers/{server}/{action}       restart, stop, start or wake
 //	POST /v1/reload                          reads the file again
 //

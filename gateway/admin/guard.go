@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -63,6 +62,7 @@ func (g guard) checked(next http.Handler) http.Handler {
 	})
 }
 
+// isHost takes the port as given: behind a forwarded port it is another one.
 func (g guard) isHost(host string) bool {
 	name := network.NameOf(host)
 	return network.IsLoopback(name) || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
@@ -87,6 +87,7 @@ func (g guard) reads(next http.HandlerFunc) http.Handler { return g.gate(next, g
 // shows guards what servers have written.
 func (g guard) shows(next http.HandlerFunc) http.Handler { return g.gate(next, false) }
 
+// gate lets those pass who know the token, or everybody if it is open.
 func (g guard) gate(next http.HandlerFunc, open bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !open && !g.knows(r) {
@@ -129,23 +130,22 @@ func (g guard) seen(r *http.Request, report Report) Report {
 	return report.public()
 }
 
+// bearer reports whether a program has shown the token.
 func (g guard) bearer(r *http.Request) bool {
 	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
 	return found && strings.EqualFold(scheme, "bearer") && g.isToken(token)
 }
 
+// isToken is false for everything if there is no token, an empty one included.
 func (g guard) isToken(token string) bool { return g.web.Token != "" && equal(token, g.web.Token) }
 
+// cookie reports whether a person has shown the token before, in this browser.
 func (g guard) cookie(r *http.Request) bool {
 	held, err := r.Cookie(cookieName(r))
 	return err == nil && g.web.Token != "" && equal(held.Value, g.secret("cookie"))
 }
 
-// giveCookie lets the browser act until it is closed.
-func (g guard) giveCookie(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: g.secret("cookie"), Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
-}
-
+// cookieName takes the stronger name where browsers accept it.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return secureCookie
@@ -164,9 +164,4 @@ func (g guard) secret(purpose string) string {
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
-
-func isForm(r *http.Request) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return err == nil && kind == "application/x-www-form-urlencoded"
 }

@@ -45,6 +45,7 @@ func (s stream) send(event string, value any) error {
 	return s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", event, text)) // JSON in one line, so it cannot hold another event
 }
 
+// write sends the text at once: an event that waits in a buffer is one that nobody sees.
 func (s stream) write(text string) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(writeTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
@@ -101,6 +102,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// streamReports sends whole reports, to programs. What has changed between two of them is theirs to find.
 func (e *entrance) streamReports(w http.ResponseWriter, r *http.Request) {
 	s, leave, ok := e.open(w, r)
 	if !ok {

@@ -1,0 +1,38 @@
+package admin
+
+import (
+	"html/template"
+	"sync"
+)
+
+// An entrance is a way into a Door. It has its own seats for viewers, so that nobody who comes in by one can keep out
+// those who come in by another.
+type entrance struct {
+	*Door
+	guard
+	seats chan struct{}
+	drawn renderings
+}
+
+// A part of the page is replaced as a whole.
+type part struct {
+	ID   string `json:"id"`
+	HTML string `json:"html"`
+}
+
+// A rendering is the page as one kind of viewer sees it, from one Report.
+type rendering struct {
+	changed <-chan struct{} // closed when it is old
+	report  Report
+	head    part
+	rows    []part
+	single  map[string]part // the rows of the pages of single servers, by name, as far as somebody has asked for them
+}
+
+// renderings keeps the last rendering for those who know the token and for those who do not, so that many viewers cost as
+// much as two.
+type renderings struct {
+	page *template.Template
+	mu   sync.Mutex
+	last [2]*rendering
+}

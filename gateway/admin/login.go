@@ -1,0 +1,40 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+)
+
+// loginHTML is the page for somebody who may see nothing yet.
+const loginHTML = `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>bowline</title>
+<link rel="stylesheet" href="/page.css"><form method="post" action="/login"><label>admin token
+<input type="password" name="token" autocomplete="off" required></label> <button>log in</button></form></html>
+`
+
+// sees guards the page: who may not see it gets a form for the token, in place of an answer that only programs understand.
+func (g guard) sees(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !g.web.Open && !g.knows(r) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.WriteHeader(http.StatusUnauthorized)
+			w.Write([]byte(loginHTML))
+			return
+		}
+		next(w, r)
+	})
+}
+
+// login takes the token of a form, and lets the browser act from then on.
+func (e *entrance) login(w http.ResponseWriter, r *http.Request) {
+	if !e.local && !e.isToken(r.PostFormValue("token")) {
+		fail(w, r, http.StatusUnauthorized, errors.New("this is not the admin token"))
+		return
+	}
+	e.giveCookie(w, r)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// giveCookie lets the browser act until it is closed.
+func (g guard) giveCookie(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: g.secret("cookie"), Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
+}

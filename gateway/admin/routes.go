@@ -1,0 +1,81 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// Local returns the handler for a socket that only the user can open; see [Listen].
+func (d *Door) Local() http.Handler { return d.entrance(guard{local: true}).routes() }
+
+// Web returns the handler for a TCP address.
+func (d *Door) Web(w Web) http.Handler { return d.entrance(guard{web: w}).routes() }
+
+// entrance makes a way in for one listener.
+func (d *Door) entrance(g guard) *entrance {
+	return &entrance{Door: d, guard: g, seats: make(chan struct{}, MaxViewers), drawn: renderings{page: newPage()}}
+}
+
+// routes names everything that can be asked for. A path that is asked for with another method is 405 by the mux, so
+// nothing that acts can be reached by a GET.
+func (e *entrance) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", e.readyz)
+	mux.Handle("GET /v1/report", e.reads(e.report))
+	mux.Handle("GET /v1/events", e.reads(e.streamReports))
+	mux.Handle("GET /v1/stderr/{server}", e.shows(e.streamStderr))
+	mux.Handle("POST /v1/servers/{server}/{action}", e.acts(e.act))
+	mux.Handle("POST /v1/reload", e.acts(e.reload))
+	mux.Handle("GET /{$}", e.sees(e.showPage))
+	mux.Handle("GET /servers/{server}", e.sees(e.showPage))
+	mux.Handle("GET /page/events", e.reads(e.streamPage))
+	mux.HandleFunc("GET /page.css", asset("text/css", pageCSS))
+	mux.HandleFunc("GET /page.js", asset("text/javascript", pageJS))
+	mux.HandleFunc("POST /login", e.login)
+	return e.checked(mux)
+}
+
+// report shows the state to programs.
+func (e *entrance) report(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusOK, e.seen(r, e.gateway.Report()))
+}
+
+// readyz looks at no server unless it is asked for one: else one outage would restart the whole fleet.
+func (e *entrance) readyz(w http.ResponseWriter, r *http.Request) {
+	report := e.gateway.Report()
+	name := r.URL.Query().Get("server")
+	server, found := report.Server(name)
+	switch {
+	case name != "" && !found:
+		say(w, http.StatusNotFound, ErrNoServer.Error())
+	case name != "" && server.State != Ready:
+		say(w, http.StatusServiceUnavailable, string(server.State))
+	case !report.Ready:
+		say(w, http.StatusServiceUnavailable, "not ready")
+	default:
+		say(w, http.StatusOK, "ok")
+	}
+}
+
+// act waits for the action, so that its answer says how it has ended, but not for longer than a person would.
+func (e *entrance) act(w http.ResponseWriter, r *http.Request) {
+	action := Action(r.PathValue("action"))
+	switch action {
+	case Restart, Stop, Start, Wake:
+	default:
+		fail(w, r, http.StatusNotFound, errors.New("no such action: there are restart, stop, start and wake"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actTime)
+	defer cancel()
+	done(w, r, e.gateway.Do(ctx, r.PathValue("server"), action))
+}
+
+// reload answers when the file was applied or refused, and does not wait until servers have started.
+func (e *entrance) reload(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), actTime)
+	defer cancel()
+	done(w, r, e.gateway.Reload(ctx))
+}
