@@ -147,12 +147,12 @@ func TestApplyTouchesOnlyWhatHasChanged(t *testing.T) {
 	session := f.client(protocol.Latest, client.Options{})
 	toolNames(t, session)
 	epoch := f.Report().Servers[0].Status.Epoch
-	changes, err := f.Apply(t.Context(), fileOf(t, "a", "b__c"))
-	if wrong := (*gateway.ConfigError)(nil); !errors.As(err, &wrong) || len(wrong.Mistakes) != 1 || len(changes.Stopped) > 0 {
-		t.Errorf("a file with a mistake: %v, %v", changes, err)
+	_, err := f.Apply(t.Context(), load(t, `{"mcpServers":{"a":{"command":"/bin/a"}},"bowline":{"maxName":1}}`))
+	if wrong := (*gateway.ConfigError)(nil); !errors.As(err, &wrong) {
+		t.Errorf("a file with a mistake at the top: %v", err)
 	}
 	if names := toolNames(t, session); !slices.Equal(names, []string{"a__who", "b__who"}) {
-		t.Errorf("after a file with a mistake: %q", names)
+		t.Errorf("after a file with a mistake at the top: %q", names)
 	}
 	f.apply(fileOf(t, "a"))
 	if names := toolNames(t, session); !slices.Equal(names, []string{"a__who"}) {
@@ -160,6 +160,52 @@ func TestApplyTouchesOnlyWhatHasChanged(t *testing.T) {
 	}
 	if now := f.Report(); len(now.Servers) != 1 || now.Servers[0].Status.Epoch != epoch {
 		t.Errorf("a was started again: %v", now.Servers)
+	}
+}
+
+// A server with a mistake does not keep the others from being served. If it was served before, it goes on as it was.
+//
+// Guarantees: G-0088.4
+func TestMistakesOfServers(t *testing.T) {
+	f := newFleet(t, protocol.Latest, two())
+	session := f.client(protocol.Latest, client.Options{})
+	toolNames(t, session)
+	for _, c := range []struct {
+		file     string
+		want     []string // tools
+		mistakes map[string]string
+	}{
+		{ // a new one
+			`{"mcpServers":{"a":{"command":"/bin/a"},"c":{"command":"${NOT_SET_AT_ALL}"}}}`,
+			[]string{"a__who"}, map[string]string{"c": ":1:"},
+		},
+		{ // one that runs
+			`{"mcpServers":{"a":{"command":"${NOT_SET_AT_ALL}"},"b":{"command":"/bin/b"}}}`,
+			[]string{"a__who", "b__who"}, map[string]string{"a": "NOT_SET_AT_ALL"},
+		},
+		{ // what only a gateway finds wrong
+			`{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b","bowline":{"prefix":"a"}},"c__d":{"command":"/bin/c"}}}`,
+			[]string{"a__who", "b__who"}, map[string]string{"b": "same names", "c__d": "__"},
+		},
+		{
+			`{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b","bowline":{"idleStop":"5m"}}}}`,
+			[]string{"a__who", "b__who"}, map[string]string{"b": "not supported"},
+		},
+		{`{"mcpServers":{"b":{"command":"/bin/b"}}}`, []string{"b__who"}, nil},
+	} {
+		file := load(t, c.file)
+		_, err := f.Apply(t.Context(), file)
+		for _, s := range f.Report().Servers {
+			if want := c.mistakes[s.Name]; !strings.Contains(s.Mistake, want) || (s.Mistake == "") != (want == "") || want != "" && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %s has the mistake %q, want %q; Apply returned %v", c.file, s.Name, s.Mistake, want, err)
+			}
+		}
+		if (f.Check(file) == nil) != (len(c.mistakes) == 0) || (err == nil) != (len(c.mistakes) == 0) {
+			t.Errorf("%s: Check: %v, Apply: %v", c.file, f.Check(file), err)
+		}
+		if got := toolNames(t, session); !slices.Equal(got, c.want) {
+			t.Errorf("%s\noffers %q, want %q", c.file, got, c.want)
+		}
 	}
 }
 

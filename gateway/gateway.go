@@ -61,19 +61,23 @@ type Gateway struct {
 	applying  sync.Mutex // held by Apply
 	warmUntil atomic.Int64
 
-	mu      sync.Mutex
-	servers map[string]*upstream // of the file
-	order   []string
-
-	ownRoots map[string][]protocol.Root // what servers get that ask for roots outside of a call, by their names
-	allRoots []protocol.Root            // what the others get
+	mu       sync.Mutex
+	order    []string             // of the file
+	servers  map[string]*upstream // those that are offered
+	mistakes map[string]error     // of the others, or why a server is as an earlier file said
+	allRoots []protocol.Root      // what a server gets that asks for roots outside of a call, and has none of its own
 
 	watched map[string]map[string]int // how many clients have subscribed to a URI, by server
 }
 
-// An upstream is a server of the file.
+// An upstream is a server of the file. It does not change: the next file makes another.
 type upstream struct {
-	catalogue.Server
+	entry
+	*traffic
+}
+
+// A traffic is what clients do with a server. It outlives a file that does not change how the server runs.
+type traffic struct {
 	calls atomic.Int64 // in flight
 
 	mu    sync.Mutex
@@ -139,34 +143,40 @@ func (g *Gateway) Server() *server.Server { return g.server }
 
 // Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
 func (g *Gateway) Check(file *mcpjson.File) error {
-	_, err := planOf(file, g.options.MaxName, g.options.Roots)
-	return err
+	p, err := planOf(file, g.options.MaxName, g.options.Roots, nil)
+	if err != nil {
+		return err
+	}
+	return p.check(file)
 }
 
-// Apply makes the gateway serve exactly the servers of the file that are not disabled. It does not wait until they have started. A file
-// with mistakes changes nothing: the error is a *ConfigError. Otherwise only what has changed is started, restarted or
-// stopped, as sessions.Set.Apply says; a server that cannot be started does not affect the others, and is in the error.
+// Apply makes the gateway serve exactly the servers of the file that are not disabled. It does not wait until they have started. Only what
+// has changed is started, restarted or stopped, as sessions.Set.Apply says. A mistake in the block bowline at the top
+// changes nothing: the error is a *ConfigError. A server whose entry has a mistake is not started, and one that runs goes on as it was; it does
+// not affect the others, nor does one that cannot be started. Their errors are joined, and Report has them.
 func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Changes, error) {
 	g.applying.Lock()
 	defer g.applying.Unlock()
-	p, err := planOf(file, g.options.MaxName, g.options.Roots)
+	before := make(map[string]entry)
+	for name, u := range g.servers { // which nobody else changes
+		before[name] = u.entry
+	}
+	p, err := planOf(file, g.options.MaxName, g.options.Roots, before)
 	if err != nil {
 		return sessions.Changes{}, err
 	}
-	g.mu.Lock()
-	before := g.servers
-	g.servers, g.order = make(map[string]*upstream, len(p.servers)), nil
-	for _, s := range p.servers {
-		u := before[s.Name]
-		if u == nil || u.Identity != s.Identity {
-			u = &upstream{Server: s}
+	servers := make(map[string]*upstream, len(p.entries))
+	for _, e := range p.entries {
+		servers[e.Name] = &upstream{e, new(traffic)}
+		if u := g.servers[e.Name]; u != nil && u.Identity == e.Identity {
+			servers[e.Name].traffic = u.traffic
 		}
-		g.servers[s.Name], g.order = u, append(g.order, s.Name)
 	}
-	g.ownRoots, g.allRoots = p.roots, p.all
+	g.mu.Lock()
+	g.order, g.servers, g.mistakes, g.allRoots = file.Names(), servers, p.mistakes, p.roots
 	g.mu.Unlock()
 	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
-	g.news.tell(g.known.Apply(p.names, p.servers)...)
+	g.news.tell(g.known.Apply(p.names, p.servers())...)
 	return g.set.Apply(ctx, file)
 }
 

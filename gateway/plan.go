@@ -13,64 +13,96 @@ import (
 
 // A plan is what a file says.
 type plan struct {
-	names   *names.Plan
-	servers []catalogue.Server
-	roots   map[string][]protocol.Root // of servers that have their own
-	all     []protocol.Root            // of the others
-
-	called   []names.Server
-	wrong    map[string]string // by the names of servers
-	mistakes []error
+	names    *names.Plan
+	entries  []entry          // what is offered, in the order of the file
+	mistakes map[string]error // by the names of servers
+	roots    []protocol.Root  // of servers without their own
 }
 
-// planOf reads a file whole, and collects all its mistakes. The length of names and the roots are those that hold if the file says nothing.
-func planOf(file *mcpjson.File, longest int, roots []protocol.Root) (*plan, error) {
-	p := &plan{roots: make(map[string][]protocol.Root), wrong: make(map[string]string), all: roots}
+// An entry is a server of the file.
+type entry struct {
+	catalogue.Server
+	called names.Server
+	roots  []protocol.Root // what it gets that asks for roots outside of a call; nil: those of the gateway
+}
+
+// planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
+// offered. The length of names and the roots are those that hold if the file says nothing.
+func planOf(file *mcpjson.File, longest int, roots []protocol.Root, before map[string]entry) (*plan, error) {
 	top, err := file.Gateway()
 	if err != nil {
 		return nil, &ConfigError{file.Path, []error{file.Check()}} // which has the others, too
 	}
+	p := &plan{roots: roots}
 	if top.Roots != nil {
-		p.all = rootsOf(top.Roots)
+		p.roots = rootsOf(top.Roots)
 	}
-	for _, name := range file.Names() {
-		p.add(file, name, top.Prefix)
-	}
-	return p.checked(file, cmp.Or(top.MaxName, longest))
-}
-
-// checked makes the names, and returns the plan, or all mistakes.
-func (p *plan) checked(file *mcpjson.File, longest int) (*plan, error) {
-	var problems []names.Problem
-	p.names, problems = names.Make(longest, p.called)
+	longest = cmp.Or(top.MaxName, longest)
+	file.Reject(nil)
+	wrong := p.read(file, top.Prefix, before)
+	_, problems := names.Make(longest, p.called())
 	for _, problem := range problems {
-		p.wrong[problem.Server] = problem.Message
+		wrong[problem.Server] = problem.Message
 	}
-	if err := file.Reject(p.wrong); err != nil {
-		p.mistakes = append(p.mistakes, err)
-	}
-	if len(p.mistakes) > 0 {
-		return nil, &ConfigError{file.Path, p.mistakes}
-	}
+	file.Reject(wrong)
+	p.read(file, top.Prefix, before) // those that were rejected are what they were before
+	p.names, _ = names.Make(longest, p.called())
 	return p, nil
 }
 
-// add reads one server.
-func (p *plan) add(file *mcpjson.File, name string, prefix *string) {
-	s, err := file.Server(name)
-	if err != nil {
-		p.mistakes = append(p.mistakes, err)
-		return
+// read reads the servers, and returns what they want that this version cannot do.
+func (p *plan) read(file *mcpjson.File, prefix *string, before map[string]entry) (unsupported map[string]string) {
+	p.entries, p.mistakes, unsupported = nil, make(map[string]error), make(map[string]string)
+	for _, name := range file.Names() {
+		s, err := file.Server(name)
+		switch was, ok := before[name]; {
+		case err == nil:
+			p.entries = append(p.entries, entryOf(s, prefix))
+			if s.Hosting.Start == "demand" || s.Hosting.IdleStop > 0 {
+				unsupported[name] = "start and idleStop are not supported by this version: remove them"
+			}
+		case ok:
+			p.entries = append(p.entries, was)
+			fallthrough
+		default:
+			p.mistakes[name] = err
+		}
 	}
+	return unsupported
+}
+
+func entryOf(s *mcpjson.Server, prefix *string) entry {
 	how := s.Hosting
-	p.servers = append(p.servers, catalogue.Server{Name: name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how)})
-	p.called = append(p.called, names.Server{Name: name, Prefix: cmp.Or(how.Prefix, prefix)})
+	e := entry{
+		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how)},
+		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, prefix)},
+	}
 	if how.Roots != nil {
-		p.roots[name] = rootsOf(how.Roots)
+		e.roots = rootsOf(how.Roots)
 	}
-	if how.Start == "demand" || how.IdleStop > 0 {
-		p.wrong[name] = "start and idleStop are not supported by this version: remove them"
+	return e
+}
+
+func (p *plan) called() (called []names.Server) {
+	for _, e := range p.entries {
+		called = append(called, e.called)
 	}
+	return called
+}
+
+func (p *plan) servers() (servers []catalogue.Server) {
+	for _, e := range p.entries {
+		servers = append(servers, e.Server)
+	}
+	return servers
+}
+
+// check returns the mistakes of all servers.
+func (p *plan) check(file *mcpjson.File) error {
+	if len(p.mistakes) == 0 {
+		return nil
+	}
+	return &ConfigError{file.Path, []error{file.Check()}}
 }
 
 func filtersOf(how mcpjson.Hosting) map[catalogue.Kind]catalogue.Filter {
@@ -88,7 +120,7 @@ func rootsOf(uris []string) []protocol.Root {
 	return roots
 }
 
-// A ConfigError has all mistakes of a file that keep a gateway from serving it.
+// A ConfigError has all mistakes of a file.
 type ConfigError struct {
 	Path     string
 	Mistakes []error

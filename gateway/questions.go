@@ -28,8 +28,8 @@ func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protoco
 	if len(ofClients(client.Asking(ctx))) == 0 {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if own, ok := g.ownRoots[session.Name()]; ok {
-			return own, nil
+		if u := g.servers[session.Name()]; u != nil && u.roots != nil {
+			return u.roots, nil
 		}
 		return g.allRoots, nil
 	}

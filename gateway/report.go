@@ -18,8 +18,9 @@ type Report struct {
 // A ServerReport describes one server of the file.
 type ServerReport struct {
 	Name    string             `json:"name"`
-	Status  conn.Status        `json:"status"` // of the connection; its State is Closing if the session has ended for good, or could not be started
-	Calls   int64              `json:"calls"`  // in flight
+	Mistake string             `json:"mistake,omitempty"` // of its entry, with line and column: it was not started, or is as an earlier file said
+	Status  conn.Status        `json:"status"`            // of the connection; its State is Closing if the session has ended for good, or could not be started
+	Calls   int64              `json:"calls"`             // in flight
 	Lists   []catalogue.Age    `json:"lists,omitempty"`
 	Notices []catalogue.Notice `json:"notices,omitempty"` // what is not offered as the server has it
 }
@@ -30,17 +31,20 @@ func (g *Gateway) Report() Report {
 	for range g.server.Sessions() {
 		r.Clients++
 	}
-	g.mu.Lock()
-	all := make([]*upstream, 0, len(g.order))
-	for _, name := range g.order {
-		all = append(all, g.servers[name])
-	}
-	g.mu.Unlock()
 	known := g.known.Snapshot()
-	for _, u := range all {
-		s := ServerReport{Name: u.Name, Calls: u.calls.Load(), Lists: known.Ages(u.Name), Notices: known.Notices(u.Name)}
+	g.mu.Lock()
+	order, servers, mistakes := g.order, g.servers, g.mistakes // which are replaced, and never changed
+	g.mu.Unlock()
+	for _, name := range order {
+		s := ServerReport{Name: name, Lists: known.Ages(name), Notices: known.Notices(name)}
+		if u := servers[name]; u != nil {
+			s.Calls = u.calls.Load()
+		}
+		if wrong := mistakes[name]; wrong != nil {
+			s.Mistake = wrong.Error()
+		}
 		s.Status.State = conn.Closing
-		if session, running := g.set.Session(u.Name); running {
+		if session, running := g.set.Session(name); running {
 			s.Status = session.Status()
 		}
 		r.Servers = append(r.Servers, s)

@@ -66,6 +66,7 @@ type entry struct {
 	settings map[string]node
 	ignored  []string  // keys
 	findings []finding // of its name, its keys and the switches
+	rejected string    // what the program has found wrong
 }
 
 // Load reads the file at path. If the file cannot be read, the error comes from package
@@ -194,16 +195,12 @@ func (f *File) Gateway() (*Gateway, error) {
 	return g, nil
 }
 
-// Reject returns an *Error with a mistake for each of the servers, at their names, in file order: a program uses it for
-// what only it can find wrong. It returns nil if the file has none of the servers.
-func (f *File) Reject(messages map[string]string) error {
-	var findings []finding
+// Reject makes servers wrong, at their names, as if their entries had these mistakes: Server and Check then report them. A program uses
+// it for what only it can find wrong. It replaces what an earlier Reject said; names that the file does not have are left out.
+func (f *File) Reject(messages map[string]string) {
 	for e := range f.enabled() {
-		if message, wrong := messages[e.name]; wrong {
-			findings = append(findings, finding{e.nameAt, e.path, message})
-		}
+		e.rejected = messages[e.name]
 	}
-	return f.failure(findings)
 }
 
 // mistaken is the transport of a server with mistakes.
@@ -302,6 +299,14 @@ func (f *File) outline(v *values, root node) (lists []member) {
 		}
 	}
 	return lists
+}
+
+// wrong returns what is known to be wrong before the settings are read.
+func (e *entry) wrong() []finding {
+	if e.rejected == "" {
+		return e.findings
+	}
+	return append(slices.Clip(e.findings), finding{e.nameAt, e.path, e.rejected})
 }
 
 func (e *entry) repeated(m member) {

@@ -113,12 +113,16 @@ func TestMistakesOfAGateway(t *testing.T) {
 // Guarantees: G-0018.20
 func TestReject(t *testing.T) {
 	f := mustParse(t, "{\"servers\": {\n\"b\": {\"command\": \"x\"},\n \"a\": {\"command\": \"x\"}, \"off\": {\"disabled\": true}}}", nil)
-	err := f.Reject(map[string]string{"a": "is wrong", "b": "is odd", "off": "is off", "none": "is not there"})
+	f.Reject(map[string]string{"a": "is wrong", "b": "is odd", "off": "is off", "none": "is not there"})
 	var wrong *Error
-	if !errors.As(err, &wrong) || !strings.HasSuffix(err.Error(), ":2:1: servers.b: is odd\nmcp.json:3:2: servers.a: is wrong") {
+	if err := f.Check(); !errors.As(err, &wrong) || !strings.HasSuffix(err.Error(), ":2:1: servers.b: is odd\nmcp.json:3:2: servers.a: is wrong") {
 		t.Errorf("got %v", err)
 	}
-	if err := f.Reject(map[string]string{"none": "is not there"}); err != nil {
-		t.Errorf("nothing is wrong: %v", err)
+	if _, err := f.Server("a"); !errors.As(err, &wrong) || !strings.HasSuffix(err.Error(), ":3:2: servers.a: is wrong") {
+		t.Errorf("the server: %v", err)
+	}
+	f.Reject(map[string]string{"none": "is not there"})
+	if err := f.Check(); err != nil {
+		t.Errorf("nothing is wrong any more: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func (s *Server) Same(as *Server) bool { return s.settings == as.settings }
 
 // readServer reads an entry. Use the result only if there are no findings.
 func readServer(v *values, e *entry) *Server {
-	v.findings, v.ignored = append(v.findings, e.findings...), append(v.ignored, e.ignored...)
+	v.findings, v.ignored = append(v.findings, e.wrong()...), append(v.ignored, e.ignored...)
 	s := &Server{Name: e.name}
 	if e.value.Kind() != '{' {
 		return s

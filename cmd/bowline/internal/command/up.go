@@ -41,8 +41,13 @@ and port 0 means any free port. There are no
 logins, so whoever reaches the address may call every tool: another address than
 one of this machine needs --insecure.
 
+A server whose entry has a mistake, such as a variable that is not set, is not
+started, and the mistake is printed; the others are served. A mistake in the block
+"bowline" beside the servers ends the command. With --strict every mistake does.
+
 At SIGHUP the file is read again. Only servers that have changed are started,
-stopped or restarted. A file with mistakes changes nothing, and they are printed.
+stopped or restarted; one whose entry has a mistake now goes on as it was. What
+would have ended the command at its start changes nothing, and is printed.
 
 At SIGINT or SIGTERM it finishes running calls, for at most five seconds, then
 stops the servers, and ends with status 0.`
@@ -68,6 +73,7 @@ type upping struct {
 	catalogue string // "": what servers offer is not kept
 	insecure  bool   // the address may be reached by other machines
 	check     bool   // nothing is started
+	strict    bool   // a mistake in the entry of a server is one of the file
 }
 
 // newUp only names the flags; upping.run says what they mean.
@@ -90,6 +96,7 @@ func newUp() *cobra.Command {
 	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
 	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
+	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
 	return command
 }
 
@@ -104,10 +111,10 @@ func (u *upping) run(cmd *cobra.Command) error {
 	}
 	g := gateway.New(u.options(cmd))
 	defer g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
-	if err := g.Check(file); err != nil {
-		return process.Refuse("%w", err)
-	}
 	if u.check {
+		if err := g.Check(file); err != nil {
+			return process.Refuse("%w", err)
+		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %d servers\n", render.Flat(u.path), len(file.Names()))
 		return err
 	}
@@ -115,7 +122,9 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	u.apply(cmd, g, file)
+	if err := u.apply(cmd, g, file); err != nil {
+		return process.Refuse("%w", errors.Join(err, listener.Close()))
+	}
 	return u.serve(cmd, g, listener)
 }
 
@@ -192,10 +201,18 @@ func (u *upping) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// apply starts, stops and restarts servers, and says which. A server that cannot be started is no failure of the command: the
-// others are served, and it may come with the next file.
-func (u *upping) apply(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.File) {
+// apply starts, stops and restarts servers, and says which. It fails if nothing is changed, because of the whole file. A server that cannot
+// be started is no failure of the command: the others are served, and it may come with the next file.
+func (u *upping) apply(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.File) error {
+	if u.strict {
+		if err := g.Check(file); err != nil {
+			return err
+		}
+	}
 	changes, err := g.Apply(cmd.Context(), file)
+	if wrong := (*gateway.ConfigError)(nil); errors.As(err, &wrong) {
+		return err
+	}
 	for _, of := range []struct {
 		what  string
 		names []string
@@ -207,6 +224,7 @@ func (u *upping) apply(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.Fil
 	if err != nil {
 		cmd.PrintErrln(render.Message(err.Error()))
 	}
+	return nil
 }
 
 // reloadAtHangup applies the file again at each SIGHUP, on a goroutine of its own, until the function that it returns is called,
@@ -219,11 +237,13 @@ func (u *upping) reloadAtHangup(cmd *cobra.Command, g *gateway.Gateway) (stop fu
 		defer close(over)
 		for range hangup {
 			file, err := u.load(cmd)
+			if err == nil {
+				err = u.apply(cmd, g, file)
+			}
 			if err != nil {
 				cmd.PrintErrln(render.Message("nothing is changed: " + err.Error()))
 				continue
 			}
-			u.apply(cmd, g, file)
 			cmd.PrintErrln(render.Message("the file was read again"))
 		}
 	}()

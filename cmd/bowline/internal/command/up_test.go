@@ -169,10 +169,14 @@ func TestUpReadsTheFileAgain(t *testing.T) {
 		}
 		up.await(want)
 	}
-	if err := os.WriteFile(path, []byte(`{"mcpServers": {"a__b": {}}}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {}, "bowline": {"maxName": 1}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	reload("a__b")
+	reload("nothing is changed")
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {"one": {"command": "${NOT_SET_AT_ALL}"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload("NOT_SET_AT_ALL")
 	mcpFile(t, path, "one", "two")
 	reload("starting two")
 	if _, err := client.Call[string](t.Context(), session, "two__echo", map[string]string{"message": "a"}); err != nil {
@@ -194,7 +198,7 @@ func TestUpRefuses(t *testing.T) {
 	mcpFile(t, wrong, "a__b", "c__d")
 	bowline(t, "", "up", path, "--check").want(t, 0, "no mistakes, 1 servers", "")
 	bowline(t, "", "up", wrong, "--check").want(t, 2, "", "a__b")
-	bowline(t, "", "up", wrong).want(t, 2, "", "c__d")
+	bowline(t, "", "up", wrong, "--strict").want(t, 2, "", "c__d")
 	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
 	open := filepath.Join(t.TempDir(), "mcp.json")
 	if err := os.WriteFile(open, []byte(`{"mcpServers": {}, "bowline": {"http": "0.0.0.0:0"}}`), 0o600); err != nil {
