@@ -141,6 +141,7 @@ func TestPausedProcessChecksFirst(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		a := join(t, s, "a")
 		_, l := a.claim(t, "srv.x")
+		synctest.Wait() // nothing of the node runs while it is paused
 		a.clock.Jump(17*time.Second - 1)
 		if !a.Holds("srv.x") {
 			t.Error("the claim was given up before its time")
