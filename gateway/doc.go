@@ -15,7 +15,7 @@
 //
 // # Goroutines
 //
-// A Gateway has none of its own but a timer for announcements. Requests of clients are served on the goroutines of package
+// A Gateway has none of its own but a timer for announcements, and one goroutine while somebody looks at it (Changed). Requests of clients are served on the goroutines of package
 // server, and lists are read again on those on which sessions report their events. Close waits for all of them.
 //
 // See docs/adr/0088-the-gateway.md and docs/guide/up.md.

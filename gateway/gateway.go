@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,8 @@ type Options struct {
 	// Login returns the login for a server over HTTP; see sessions.Options.
 	Login func(*mcpjson.Server) (sessions.Login, error)
 
-	// Each is called before a server is started; see sessions.Options.
+	// Each is called before a server is started; see sessions.Options. To report the process id and the standard error of a
+	// child, the gateway has set its Started and Stderr.
 	Each func(*mcpjson.Server, *client.Options)
 
 	// Catalogue is the path of the file that keeps what the servers offer, so that lists are known before the servers have started. It
@@ -56,12 +58,16 @@ type Gateway struct {
 	set     *sessions.Set
 	known   *catalogue.Catalogue
 	news    news
-	refused atomic.Int64 // questions
+	eye     *eye
+	refused atomic.Int64           // questions
+	unsaved atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
 	applying  sync.Mutex // held by Apply
 	warmUntil atomic.Int64
 
 	mu       sync.Mutex
+	file     string               // its path
+	applied  time.Time            // when
 	order    []string             // of the file
 	servers  map[string]*upstream // those that are offered
 	mistakes map[string]error     // of the others, or why a server is as an earlier file said
@@ -70,25 +76,11 @@ type Gateway struct {
 	watched map[string]map[string]int // how many clients have subscribed to a URI, by server
 }
 
-// An upstream is a server of the file. It does not change: the next file makes another.
-type upstream struct {
-	entry
-	*traffic
-}
-
-// A traffic is what clients do with a server. It outlives a file that does not change how the server runs.
-type traffic struct {
-	calls atomic.Int64 // in flight
-
-	mu    sync.Mutex
-	woken time.Time // when a call woke it last
-}
-
 // New returns a Gateway without servers. If the file of the catalogue cannot be read, the Gateway begins without, and
 // the log says why.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
-	g := &Gateway{options: o, known: catalogue.New(), servers: make(map[string]*upstream), watched: make(map[string]map[string]int)}
+	g := &Gateway{options: o, known: catalogue.New(), eye: newEye(), servers: make(map[string]*upstream), watched: make(map[string]map[string]int)}
 	if o.Catalogue != "" {
 		known, err := catalogue.Open(o.Catalogue)
 		if err != nil {
@@ -112,6 +104,7 @@ func (g *Gateway) log() *slog.Logger {
 func (g *Gateway) serverOptions() server.Options {
 	o := g.options.Server
 	o.Route, o.OnSubscribe, o.OnUnsubscribe = g.routes(), g.subscribe, g.unsubscribe
+	o.SessionContext = g.eye.meeting(o.SessionContext)
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
 	list := &protocol.ListCapability{ListChanged: true}
 	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
@@ -133,6 +126,9 @@ func (g *Gateway) clientOptions() client.Options {
 func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 	of := catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport)}
 	o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.heard(ctx, of, session, e) }
+	if u := g.upstream(s.Name); u != nil {
+		u.listen(s.Transport)
+	}
 	if g.options.Each != nil {
 		g.options.Each(s, o)
 	}
@@ -165,19 +161,33 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	if err != nil {
 		return sessions.Changes{}, err
 	}
+	g.adopt(file, p)
+	defer g.eye.wake()
+	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
+	g.news.tell(g.known.Apply(p.names, p.servers())...)
+	changes, err := g.set.Apply(ctx, file)
+	for _, e := range p.entries {
+		u := g.upstream(e.Name)
+		if u.note(""); slices.Contains(changes.Failed, e.Name) {
+			u.note("it could not be started: the log says why")
+		}
+	}
+	return changes, err
+}
+
+// adopt makes a plan that of the gateway. What is known of a server that runs as before stays.
+func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 	servers := make(map[string]*upstream, len(p.entries))
 	for _, e := range p.entries {
-		servers[e.Name] = &upstream{e, new(traffic)}
+		servers[e.Name] = &upstream{e, &traffic{eye: g.eye}}
 		if u := g.servers[e.Name]; u != nil && u.Identity == e.Identity {
 			servers[e.Name].traffic = u.traffic
 		}
 	}
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.order, g.servers, g.mistakes, g.allRoots = file.Names(), servers, p.mistakes, p.roots
-	g.mu.Unlock()
-	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
-	g.news.tell(g.known.Apply(p.names, p.servers())...)
-	return g.set.Apply(ctx, file)
+	g.file, g.applied = file.Path, time.Now()
 }
 
 // upstream returns a server of the file, or nil.
@@ -190,6 +200,7 @@ func (g *Gateway) upstream(name string) *upstream {
 // Close refuses new clients and calls, lets running calls finish, and then ends the sessions with the servers. The context limits
 // how long that may take, as in server.Server.Close.
 func (g *Gateway) Close(ctx context.Context) error {
+	g.eye.close()
 	err := g.server.Close(ctx)
 	err = errors.Join(err, g.set.Close(ctx))
 	g.news.close()

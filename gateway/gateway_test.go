@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -271,12 +271,12 @@ func TestServerThatIsAway(t *testing.T) {
 		}
 		call("a__who")
 		f.kill("a", true)
-		f.await("a", conn.Backoff)
+		f.await("a", admin.Backoff)
 		if result := call("a__who"); result.IsError {
 			t.Errorf("a server that can come back: %s", result.Content.Text())
 		}
 		f.kill("a", false)
-		f.await("a", conn.Backoff)
+		f.await("a", admin.Backoff)
 		result := call("a__who")
 		meta := string(result.Meta[gateway.MetaOutcome])
 		if !result.IsError || !strings.Contains(meta, `"server":"a","state":"backoff"`) || !strings.Contains(meta, `"delivery":"not sent"`) || !strings.Contains(result.Content.Text(), "not executed") {
@@ -296,22 +296,19 @@ func TestServerThatIsAway(t *testing.T) {
 }
 
 // await waits until a server is in a state.
-func (f *fleet) await(name string, state conn.State) {
+func (f *fleet) await(name string, state admin.State) {
 	f.t.Helper()
 	ctx := timeout(f.t)
 	for {
-		for _, s := range f.Report().Servers {
-			if s.Name != name {
-				continue
-			}
-			if s.Status.State == state {
-				return
-			}
-			select {
-			case <-s.Status.Changed():
-			case <-ctx.Done():
-				f.t.Fatalf("%s is %s, want %s", name, s.Status.State, state)
-			}
+		changed := f.Changed()
+		s, _ := f.Report().Server(name)
+		if s.State == state {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			f.t.Fatalf("%s is %s, want %s", name, s.State, state)
 		}
 	}
 }

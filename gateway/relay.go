@@ -142,8 +142,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		return nil, nil, err
 	}
 	if u := g.upstream(name); u != nil {
-		u.calls.Add(1)
-		defer u.calls.Add(-1)
+		defer u.count()()
 	}
 	for again := true; ; again = false {
 		session, away := g.reach(ctx, name)

@@ -147,7 +147,7 @@ func (e *entrance) row(s ServerReport, knows bool) row {
 	default:
 		r.Class, r.Sign, actions = "idle", "○", []Action{Start}
 	}
-	if s.State == Ready && len(s.Notices) > 0 {
+	if s.State == Ready && (s.Mistake != "" || len(s.Notices) > 0) {
 		r.Class, r.Sign = "warn", "⚠"
 	}
 	if knows {

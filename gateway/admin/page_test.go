@@ -29,13 +29,14 @@ func states(page string) (all []string) {
 // Guarantees: G-0091.8
 func TestThePageSaysWhatIsWrong(t *testing.T) {
 	f := newFake(
-		ServerReport{Name: "maps", State: Stopped, OnDemand: true, Tools: 7}, files(),
+		ServerReport{Name: "maps", State: Stopped, Tools: 7}, files(),
 		ServerReport{Name: "noted", State: Ready, Notices: []string{"the first notice", "the second notice"}},
-		ServerReport{Name: "new", State: Starting, Calls: 2}, ServerReport{Name: "odd", State: Misconfigured, Reason: "mcp.json:3:1: API_KEY is not set"},
+		ServerReport{Name: "new", State: Starting, Calls: 2}, ServerReport{Name: "odd", State: Misconfigured, Mistake: "mcp.json:3:1: API_KEY is not set"},
 		ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: exit status 1", NextAttempt: noon, Restarts: 5, LastFailure: "exited", Stderr: "Error: no browser"},
 		ServerReport{Name: "web2", State: Backoff})
+	f.report.Refused = 4
 	f.report.Mistakes, f.report.Notices, f.report.Endpoint = []string{"mcp.json:1:1: broken"}, []string{"the catalogue cannot be saved"}, "http://127.0.0.1:8080/mcp"
-	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25", Calls: 3}}
+	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25"}}
 	h := serveWeb(t, f, true)
 	got := page(h, "/", token)
 	if want := []string{"misconfigured", "backoff", "backoff", "starting", "ready", "ready", "stopped"}; !slices.Equal(states(got), want) {
@@ -45,9 +46,9 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		t.Error("equal ones are not in file order")
 	}
 	for _, want := range []string{
-		"2 of 7 servers ready · 1 clients · 2 calls", "http://127.0.0.1:8080/mcp", "not reloaded: mcp.json:1:1: broken", "the catalogue cannot be saved",
+		"2 of 7 servers ready · 1 clients · 2 calls · 4 questions refused", "http://127.0.0.1:8080/mcp", "not reloaded: mcp.json:1:1: broken", "the catalogue cannot be saved",
 		"claude 1.0", "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
-		"pid 4711", "starts on demand", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
+		"pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
 		`action="/v1/servers/web/wake"`, `action="/v1/servers/maps/start"`, `aria-label="restart files"`, `action="/v1/reload"`,
 	} {
 		if !strings.Contains(got, want) {
@@ -97,10 +98,10 @@ func TestThePageForEverybody(t *testing.T) {
 // Guarantees: G-0091.9
 func TestWhatOthersWriteIsText(t *testing.T) {
 	const odd = hostile + "' \" </li></script><script>alert(1)</script> \x1b[2J\u202e\u2028 {{.}} javascript:alert(1)"
-	f := newFake(ServerReport{Name: odd, State: State(odd), Reason: odd, LastFailure: odd + "2", Stderr: odd, Notices: []string{odd, odd}},
+	f := newFake(ServerReport{Name: odd, State: State(odd), Reason: odd, LastFailure: odd + "2", Stderr: odd, Mistake: odd, Notices: []string{odd, odd}},
 		ServerReport{Name: "files", State: Backoff})
 	f.report.File, f.report.Endpoint, f.report.Mistakes, f.report.Notices = odd, odd, []string{odd}, []string{odd}
-	f.report.Clients = []ClientReport{{Program: odd, Principal: odd, Revision: odd}}
+	f.report.Clients = []ClientReport{{Program: odd, Revision: odd}}
 	fmt.Fprintln(&f.tail, odd)
 	h := serveWeb(t, f, true)
 	tags := regexp.MustCompile(`<([^\s>]*)([^>]*)>`)

@@ -20,6 +20,7 @@ type Report struct {
 	Ready    bool           `json:"ready"`             // the file is applied, the doors are open, and the gateway does not drain
 	Mistakes []string       `json:"mistakes,omitzero"` // of the last reload, if it has changed nothing
 	Notices  []string       `json:"notices,omitzero"`  // what is wrong with the gateway itself, such as a catalogue that cannot be saved
+	Refused  int64          `json:"refused,omitzero"`  // questions of servers that no client could be asked
 	Servers  []ServerReport `json:"servers"`           // in file order
 	Clients  []ClientReport `json:"clients"`
 }
@@ -28,15 +29,15 @@ type Report struct {
 type ServerReport struct {
 	Name        string    `json:"name"`
 	State       State     `json:"state"`
-	Reason      string    `json:"reason,omitempty"` // why it is in that state, for people
+	Mistake     string    `json:"mistake,omitempty"` // of its entry, with line and column: it was not started, or is as an earlier file said
+	Reason      string    `json:"reason,omitempty"`  // why it is in that state, for people
 	Since       time.Time `json:"since,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff
 	LastFailure string    `json:"lastFailure,omitempty"`
 	Restarts    int       `json:"restarts"` // connections after the first one
 	PID         int       `json:"pid,omitzero"`
-	Calls       int       `json:"calls"`              // in flight
-	OnDemand    bool      `json:"onDemand,omitempty"` // it starts when it is used
-	Tools       int       `json:"tools"`              // that it has listed, also if it is away now
+	Calls       int       `json:"calls"` // in flight
+	Tools       int       `json:"tools"` // that it has listed, also if it is away now
 	Prompts     int       `json:"prompts"`
 	Resources   int       `json:"resources"`
 	Known       time.Time `json:"known,omitzero"`   // when it has listed its tools last
@@ -44,13 +45,10 @@ type ServerReport struct {
 	Notices     []string  `json:"notices,omitzero"` // what of it is not offered as it is
 }
 
-// A ClientReport is a client that is connected to the gateway.
+// A ClientReport is a client that has a session with the gateway. Clients of the modern revisions have none.
 type ClientReport struct {
-	Program   string    `json:"program"` // name and version, as it says itself
-	Principal string    `json:"principal,omitempty"`
-	Revision  string    `json:"revision"`
-	Since     time.Time `json:"since,omitzero"`
-	Calls     int       `json:"calls"` // in flight
+	Program  string `json:"program"` // name and version, as it says itself
+	Revision string `json:"revision"`
 }
 
 // A State is how a server is.
@@ -61,7 +59,7 @@ const (
 	Starting      State = "starting"
 	Ready         State = "ready"
 	Backoff       State = "backoff"       // it failed, and is tried again
-	Stopped       State = "stopped"       // by an administrator, or until it is used
+	Stopped       State = "stopped"       // by an administrator
 	Misconfigured State = "misconfigured" // its entry has a mistake: it is not started
 )
 
@@ -99,7 +97,7 @@ func (s ServerReport) urgency() int {
 		return 1
 	case s.State == Starting:
 		return 2
-	case s.State == Ready && len(s.Notices) > 0:
+	case s.State == Ready && (s.Mistake != "" || len(s.Notices) > 0):
 		return 3
 	case s.State == Ready:
 		return 4

@@ -70,7 +70,9 @@ type Set struct {
 	options Options
 	own     bool // the supervisor is the set's
 
-	applying sync.Mutex // held by Apply and Close
+	applying sync.Mutex                 // held by what starts and ends sessions
+	file     *mcpjson.File              // that was applied last; guarded by applying
+	held     map[string]*mcpjson.Server // those that Stop keeps ended, with their settings then; guarded by applying
 
 	mu      sync.Mutex
 	running map[string]*entry
@@ -88,7 +90,7 @@ type entry struct {
 
 // New returns a Set that introduces itself to servers as info. It starts nothing.
 func New(info protocol.Implementation, o Options) *Set {
-	s := &Set{info: info, options: o, running: make(map[string]*entry)}
+	s := &Set{info: info, options: o, file: new(mcpjson.File), held: make(map[string]*mcpjson.Server), running: make(map[string]*entry)}
 	if o.Client.Supervisor == nil {
 		s.options.Client.Supervisor, s.own = supervisor.New(supervisor.Options{Name: info.Name}), true
 	}
@@ -118,6 +120,7 @@ type Changes struct {
 //   - A server whose settings have changed is restarted: Apply closes its session and
 //     starts a new one, which Session then returns.
 //   - A server that is missing or disabled is stopped.
+//   - A server that Stop has ended stays ended, unless its settings have changed.
 //   - All other servers are left alone, with their calls in flight.
 //
 // Apply does not change the state of a server with mistakes: if it was running, it
@@ -146,10 +149,10 @@ func (s *Set) Apply(ctx context.Context, file *mcpjson.File) (Changes, error) {
 			continue
 		}
 		switch e := s.entry(name); {
+		case e == nil && s.isHeld(server), e != nil && e.server.Same(server) && e.isRunning():
+			continue
 		case e == nil:
 			changes.Started = append(changes.Started, name)
-		case e.server.Same(server) && e.isRunning():
-			continue
 		case e.isRunning():
 			changes.Restarted, ending[name] = append(changes.Restarted, name), e
 		default:
@@ -164,10 +167,22 @@ func (s *Set) Apply(ctx context.Context, file *mcpjson.File) (Changes, error) {
 			problems = append(problems, fmt.Errorf("server %q: %w", server.Name, err))
 		}
 	}
+	s.remember(file, names)
+	return changes, errors.Join(problems...)
+}
+
+// isHeld reports whether a server was stopped, and has the same settings as then.
+func (s *Set) isHeld(server *mcpjson.Server) bool {
+	held := s.held[server.Name]
+	return held != nil && held.Same(server)
+}
+
+// remember keeps the file for Start and Restart. What the file does not have is not held any more: if it comes back, it is new.
+func (s *Set) remember(file *mcpjson.File, names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.order = names
-	return changes, errors.Join(problems...)
+	s.file, s.order = file, names
+	maps.DeleteFunc(s.held, func(name string, _ *mcpjson.Server) bool { return !slices.Contains(names, name) })
 }
 
 // fail moves a name to those that failed.
@@ -179,6 +194,7 @@ func (c *Changes) fail(name string) {
 
 // start starts a server. The one that is kept for comparison is never opened.
 func (s *Set) start(ctx context.Context, server *mcpjson.Server) error {
+	delete(s.held, server.Name)
 	o := s.options.Client
 	merge(server, &o)
 	if s.options.Each != nil {

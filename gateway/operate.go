@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/admin"
+)
+
+// actGrace is how long calls may go on that run when a person stops or restarts their server.
+const actGrace = 5 * time.Second
+
+// Do stops, starts, restarts or wakes a server of the file, and returns when that has happened. It does not wait until the server
+// is ready. Calls that are running have five seconds to finish. A server that was stopped stays so until Start or Restart, or
+// until Apply finds other settings for it.
+func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) error {
+	u := g.upstream(name)
+	if u == nil {
+		return g.absent(name)
+	}
+	defer g.eye.wake()
+	ctx, cancel := context.WithTimeout(ctx, actGrace)
+	defer cancel()
+	var err error
+	switch action {
+	case admin.Stop:
+		u.note("")
+		return g.set.Stop(ctx, name)
+	case admin.Start:
+		err = g.set.Start(ctx, name)
+	case admin.Restart:
+		err = g.set.Restart(ctx, name)
+	case admin.Wake:
+		return g.wakeNow(name)
+	default:
+		return fmt.Errorf("gateway: no such action: %s", action)
+	}
+	if u.note(""); err != nil {
+		u.note(err.Error())
+	}
+	return err
+}
+
+// absent says why a server of this name is not there: the file does not have it, or it has a mistake there.
+func (g *Gateway) absent(name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if wrong := g.mistakes[name]; wrong != nil {
+		return wrong
+	}
+	return fmt.Errorf("%w: the file has no %q", admin.ErrNoServer, name)
+}
+
+func (g *Gateway) wakeNow(name string) error {
+	session, running := g.set.Session(name)
+	if !running {
+		return errors.New("it does not wait for an attempt: it is stopped, and can be started")
+	}
+	session.Wake()
+	return nil
+}
+
+// Stderr returns the last lines that the child of a server has written to its standard error, over all its restarts. Ok is false
+// if the file has no such server.
+func (g *Gateway) Stderr(name string) (log admin.Log, ok bool) {
+	u := g.upstream(name)
+	if u == nil {
+		return nil, false
+	}
+	return &u.stderr, true
+}

@@ -1,0 +1,100 @@
+package gateway_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A person stops, starts, restarts and wakes one server. The file does not start one that was stopped, and the other server
+// does not notice.
+//
+// Guarantees: G-0088.9
+func TestDoActsOnOneServer(t *testing.T) {
+	f := newFleet(t, protocol.Latest, two())
+	session := f.client(protocol.Latest, client.Options{})
+	isError := func() bool {
+		result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__who"})
+		failOn(t, err)
+		return result.IsError
+	}
+	do := func(action admin.Action) {
+		t.Helper()
+		failOn(t, f.Do(timeout(t), "a", action))
+	}
+	f.await("a", admin.Ready)
+	f.await("b", admin.Ready)
+	other, _ := f.Report().Server("b")
+	do(admin.Stop)
+	f.apply(fileOf(t, "a", "b"))
+	f.await("a", admin.Stopped)
+	if err := f.Do(timeout(t), "a", admin.Wake); err == nil {
+		t.Error("a server that is stopped was woken")
+	}
+	if !isError() {
+		t.Error("a server that is stopped has answered")
+	}
+	do(admin.Start)
+	f.await("a", admin.Ready)
+	started, _ := f.Report().Server("a")
+	do(admin.Start)
+	if now, _ := f.Report().Server("a"); now.Since != started.Since {
+		t.Error("to start it twice started it again")
+	}
+	do(admin.Restart)
+	f.await("a", admin.Ready)
+	if now, _ := f.Report().Server("a"); now.Since == started.Since || isError() {
+		t.Errorf("it was not restarted: %+v", now)
+	}
+	f.kill("a", true)
+	f.await("a", admin.Backoff) // for an hour
+	do(admin.Wake)
+	f.await("a", admin.Ready)
+	if now, _ := f.Report().Server("b"); now.Since != other.Since {
+		t.Errorf("the other server: %+v, was %+v", now, other)
+	}
+	if err := f.Do(timeout(t), "c", admin.Stop); !errors.Is(err, admin.ErrNoServer) {
+		t.Errorf("a server that is not there: %v", err)
+	}
+}
+
+// Whoever looks is told of calls, of clients and of a file. States are in other tests, which wait for them in the same way.
+//
+// Guarantees: G-0088.10
+func TestChangesAreSeen(t *testing.T) {
+	f := newFleet(t, protocol.Latest, two())
+	seen := func(what string, is func(admin.Report) bool) {
+		t.Helper()
+		for ctx := timeout(t); ; {
+			changed := f.Changed()
+			if is(f.Report()) {
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				t.Fatalf("%s is not seen: %+v", what, f.Report())
+			}
+		}
+	}
+	f.await("a", admin.Ready)
+	f.await("b", admin.Ready)
+	seen("a list", func(r admin.Report) bool { return r.Servers[0].Tools == 1 && r.Servers[1].Resources > 0 })
+	before := f.Changed()
+	session := f.client(protocol.LatestLegacy, client.Options{})
+	seen("a client", func(r admin.Report) bool {
+		return len(r.Clients) == 1 && r.Clients[0] == admin.ClientReport{Program: "c 1", Revision: protocol.LatestLegacy}
+	})
+	<-before
+	before = f.Changed()
+	_, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__who"})
+	failOn(t, err)
+	<-before
+	failOn(t, session.Close(timeout(t)))
+	seen("the end of a client", func(r admin.Report) bool { return len(r.Clients) == 0 })
+	f.apply(fileOf(t, "b"))
+	seen("a file", func(r admin.Report) bool { return len(r.Servers) == 1 && r.Ready && r.File != "" })
+}
