@@ -68,6 +68,7 @@ type Gateway struct {
 	mu       sync.Mutex
 	file     string               // its path
 	applied  time.Time            // when
+	refusal  error                // why a later one was not applied; nil: there is none
 	order    []string             // of the file
 	servers  map[string]*upstream // those that are offered
 	mistakes map[string]error     // of the others, or why a server is as an earlier file said
@@ -187,7 +188,7 @@ func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.order, g.servers, g.mistakes, g.allRoots = file.Names(), servers, p.mistakes, p.roots
-	g.file, g.applied = file.Path, time.Now()
+	g.file, g.applied, g.refusal = file.Path, time.Now(), nil
 }
 
 // upstream returns a server of the file, or nil.

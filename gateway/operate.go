@@ -43,6 +43,14 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 	return err
 }
 
+// NotApplied keeps why a file was refused, for the report, until another one is applied. Apply need not have seen the file.
+func (g *Gateway) NotApplied(why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refusal = why
+	g.eye.wake()
+}
+
 // absent says why a server of this name is not there: the file does not have it, or it has a mistake there.
 func (g *Gateway) absent(name string) error {
 	g.mu.Lock()

@@ -2,14 +2,14 @@ package gateway
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 )
 
-// Report describes the gateway as it is now, but for its Endpoint and the Mistakes of a file that was refused, which the
-// program knows. It never waits.
+// Report describes the gateway as it is now, but for its Endpoint, which the program knows. It never waits.
 func (g *Gateway) Report() admin.Report {
 	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Clients: g.clients(), Servers: []admin.ServerReport{}}
 	if wrong := g.unsaved.Load(); wrong != nil {
@@ -17,6 +17,9 @@ func (g *Gateway) Report() admin.Report {
 	}
 	g.mu.Lock()
 	r.File, r.Applied = g.file, g.applied
+	if g.refusal != nil {
+		r.Mistakes = strings.Split(g.refusal.Error(), "\n")
+	}
 	order, servers, mistakes := g.order, g.servers, g.mistakes // which are replaced, and never changed
 	g.mu.Unlock()
 	r.Ready = !r.Applied.IsZero() && !g.eye.isClosed()

@@ -121,7 +121,7 @@ func newRoot(with Extras) *cobra.Command {
 // commands are those of bowline, by what they are about. A new one gets a line here; cobra sorts them
 // by name.
 func commands(with Extras) []*cobra.Command {
-	return []*cobra.Command{
+	return append(newActs(),
 		// a server, and what it has
 		newInspect(),
 		newTools(), newCall(), newTasks(),
@@ -131,10 +131,10 @@ func commands(with Extras) []*cobra.Command {
 		// logins
 		newLogin(), newLogout(), newAuth(),
 		// this program as a server, as a gateway, and as a node
-		newServe(with), newUp(), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster),
+		newServe(with), newUp(), newPs(), newReload(), newStderr(), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster),
 		// the command itself
 		newDemo(), newVersion(),
-	}
+	)
 }
 
 const versionExample = `  bowline version

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/bowline-mcp/bowline/auth"
@@ -45,6 +46,12 @@ A server whose entry has a mistake, such as a variable that is not set, is not
 started, and the mistake is printed; the others are served. A mistake in the block
 "bowline" beside the servers ends the command. With --strict every mistake does.
 
+The page shows how the servers are, and is served at the address of --admin, of
+"admin.http" in the block "bowline", or else 127.0.0.1:8081; "off" means none. If
+that port is in use, there is no page. What acts there needs the token whose file is
+printed. "bowline ps", "restart", "stop", "start", "wake", "stderr" and "reload" use
+a socket that only you can open.
+
 At SIGHUP the file is read again. Only servers that have changed are started,
 stopped or restarted; one whose entry has a mistake now goes on as it was. What
 would have ended the command at its start changes nothing, and is printed.
@@ -73,7 +80,11 @@ type upping struct {
 	catalogue string // "": what servers offer is not kept
 	insecure  bool   // the address may be reached by other machines
 	check     bool   // nothing is started
+	page      string // the address of the page, or doors.Off
+	socket    string // its path; "": it is named by the file
 	strict    bool   // a mistake in the entry of a server is one of the file
+
+	reloading sync.Mutex // a reload reads the file and applies it, and no other comes between
 }
 
 // newUp only names the flags; upping.run says what they mean.
@@ -95,6 +106,7 @@ func newUp() *cobra.Command {
 	flags.StringVar(&u.address, "http", ":8080", "serve Streamable HTTP on this `ADDRESS`")
 	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
 	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
+	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
 	return command
@@ -122,13 +134,18 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	opened, err := u.openDoors(cmd, g, listener)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer opened.Close()
 	if err := u.apply(cmd, g, file); err != nil {
 		return process.Refuse("%w", errors.Join(err, listener.Close()))
 	}
 	return u.serve(cmd, g, listener)
 }
 
-// take takes the address and the catalogue of the file, unless flags set them. A reload does not change them.
+// take takes the addresses and the catalogue of the file, unless flags set them. A reload does not change them.
 func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 	top, err := file.Gateway()
 	if err != nil {
@@ -137,7 +154,10 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 	if !cmd.Flags().Changed("http") {
 		u.address = cmp.Or(top.HTTP, u.address)
 	}
-	u.catalogue = cmp.Or(u.catalogue, top.Catalogue)
+	if !cmd.Flags().Changed("admin") {
+		u.page = cmp.Or(top.AdminHTTP, u.page)
+	}
+	u.catalogue, u.socket = cmp.Or(u.catalogue, top.Catalogue), top.AdminSocket
 	return nil
 }
 
@@ -227,6 +247,23 @@ func (u *upping) apply(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.Fil
 	return nil
 }
 
+// reload reads the file again and applies it, and prints how that went.
+func (u *upping) reload(cmd *cobra.Command, g *gateway.Gateway) error {
+	u.reloading.Lock()
+	defer u.reloading.Unlock()
+	file, err := u.load(cmd)
+	if err == nil {
+		err = u.apply(cmd, g, file)
+	}
+	if err != nil {
+		g.NotApplied(err)
+		cmd.PrintErrln(render.Message("nothing is changed: " + err.Error()))
+		return err
+	}
+	cmd.PrintErrln(render.Message("the file was read again"))
+	return nil
+}
+
 // reloadAtHangup applies the file again at each SIGHUP, on a goroutine of its own, until the function that it returns is called,
 // which waits for that.
 func (u *upping) reloadAtHangup(cmd *cobra.Command, g *gateway.Gateway) (stop func()) {
@@ -236,15 +273,7 @@ func (u *upping) reloadAtHangup(cmd *cobra.Command, g *gateway.Gateway) (stop fu
 	go func() {
 		defer close(over)
 		for range hangup {
-			file, err := u.load(cmd)
-			if err == nil {
-				err = u.apply(cmd, g, file)
-			}
-			if err != nil {
-				cmd.PrintErrln(render.Message("nothing is changed: " + err.Error()))
-				continue
-			}
-			cmd.PrintErrln(render.Message("the file was read again"))
+			_ = u.reload(cmd, g) // which has printed what is wrong
 		}
 	}()
 	return func() {

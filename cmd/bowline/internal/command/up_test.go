@@ -32,7 +32,7 @@ type upRun struct {
 // startUp runs `bowline up` over a file, and waits until it serves.
 func startUp(t *testing.T, path string, args ...string) *upRun {
 	t.Helper()
-	r := &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", ":0"}, args...)...)}
+	r := &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", ":0", "--admin", ":0"}, args...)...)}
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -200,6 +200,8 @@ func TestUpRefuses(t *testing.T) {
 	bowline(t, "", "up", wrong, "--check").want(t, 2, "", "a__b")
 	bowline(t, "", "up", wrong, "--strict").want(t, 2, "", "c__d")
 	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
+	bowline(t, "", "up", path, "--http", ":0", "--admin", "0.0.0.0:0").want(t, 2, "", "--insecure")
+	bowline(t, "", "up", path, "--http", ":0", "--admin", "here").want(t, 2, "", "--admin")
 	open := filepath.Join(t.TempDir(), "mcp.json")
 	if err := os.WriteFile(open, []byte(`{"mcpServers": {}, "bowline": {"http": "0.0.0.0:0"}}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,197 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/spf13/cobra"
+)
+
+const psLong = `List the servers of a running "bowline up": how they are, why, and when the next
+attempt is. What is in trouble comes first.
+
+If one gateway runs, it is that one. Of several, choose one by its file or its
+socket.`
+
+const psExample = `  bowline ps
+  bowline ps --json
+  bowline ps --watch --file mcp.json`
+
+// newPs asks once, or with --watch until the gateway or the command ends.
+func newPs() *cobra.Command {
+	var of doors.Choice
+	var asJSON, watch bool
+	command := &cobra.Command{
+		Use:     "ps",
+		Short:   "List the servers of a running gateway",
+		Long:    psLong,
+		Example: psExample,
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show := func(r admin.Report) error { return printServers(cmd.OutOrStdout(), r, asJSON) }
+			return of.Use(cmd.Context(), func(c *admin.Client) error { return askReport(cmd.Context(), c, watch, show) })
+		},
+	}
+	of.Add(command)
+	command.Flags().BoolVar(&asJSON, "json", false, "print JSON: an object for each report")
+	command.Flags().BoolVar(&watch, "watch", false, "print the list again after each change")
+	return command
+}
+
+// askReport shows the report once, or after each change. A gateway that ends while it is watched is an error: the list would be taken for
+// what holds now.
+func askReport(ctx context.Context, c *admin.Client, watch bool, show func(admin.Report) error) error {
+	if watch {
+		return c.Watch(ctx, show)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	report, err := c.Report(ctx)
+	if err != nil {
+		return err
+	}
+	return show(report)
+}
+
+// answerTime is how long a gateway may take to answer: it takes 30 s at most for what acts.
+const answerTime = 40 * time.Second
+
+// printServers prints a row for each server. Reasons are words of servers.
+func printServers(out io.Writer, r admin.Report, asJSON bool) error {
+	if asJSON {
+		return render.JSON(out, r)
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SERVER\tSTATE\tPID\tRESTARTS\tCALLS\tTOOLS\tWHY")
+	for _, s := range r.TroubleFirst() {
+		pid := "-"
+		if s.PID != 0 {
+			pid = fmt.Sprint(s.PID)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", render.Printable(s.Name), render.Printable(string(s.State)), pid, s.Restarts, s.Calls, s.Tools, whyOf(s, r.At))
+	}
+	return table.Flush()
+}
+
+// whyOf says in one line what is wrong with a server, and when that may change.
+func whyOf(s admin.ServerReport, now time.Time) string {
+	if s.State == admin.Ready {
+		return "-"
+	}
+	why := cmp.Or(s.LastFailure, s.Reason, "-")
+	if s.Stderr != "" && s.State == admin.Backoff {
+		why += "; stderr: " + s.Stderr
+	}
+	if !s.NextAttempt.IsZero() {
+		why += fmt.Sprintf("; next attempt in %s", max(s.NextAttempt.Sub(now), 0).Round(time.Second))
+	}
+	return render.Flat(render.Printable(why))
+}
+
+// printLines prints what a server has written, which may hold anything: what could drive the terminal is replaced.
+func printLines(out io.Writer, lines []string) error {
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(out, render.Printable(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An acting is a command that does one thing to a server.
+type acting struct {
+	action      admin.Action
+	short, long string
+}
+
+// newActs has the commands that act on one server of a running gateway. They return when the gateway has done it, and do not
+// wait until the server is ready: a server that is broken would keep them.
+func newActs() []*cobra.Command {
+	var all []*cobra.Command
+	for _, a := range []acting{
+		{admin.Restart, "Restart a server of a running gateway", "End a server of a running \"bowline up\", and start it again. Calls that are running have\nfive seconds to finish. It does not wait until the server is ready."},
+		{admin.Stop, "Stop a server of a running gateway", "End a server of a running \"bowline up\". It stays so until \"bowline start\" or \"bowline restart\",\nor until the file has other settings for it. Calls that are running have five seconds\nto finish. Its tools stay in the list, and calls of them fail."},
+		{admin.Start, "Start a server of a running gateway", "Start a server of a running \"bowline up\" that was stopped."},
+		{admin.Wake, "Let a server of a running gateway try again now", "End the wait of a server of a running \"bowline up\" for its next attempt."},
+	} {
+		all = append(all, a.command())
+	}
+	return all
+}
+
+// command asks the gateway. Which one is meant is found out only when the command runs.
+func (a acting) command() *cobra.Command {
+	var of doors.Choice
+	command := &cobra.Command{
+		Use:     string(a.action) + " SERVER",
+		Short:   a.short,
+		Long:    a.long,
+		Example: "  bowline " + string(a.action) + " files",
+		Args:    oneServer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
+			defer cancel()
+			return of.Use(ctx, func(c *admin.Client) error { return c.Do(ctx, args[0], a.action) })
+		},
+	}
+	of.Add(command)
+	return command
+}
+
+// oneServer wants the name of a server. What names there are is known to the gateway only.
+func oneServer(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return process.Usage(fmt.Errorf("name one server of the file"))
+	}
+	return nil
+}
+
+// newReload does what SIGHUP does, and says whether it worked: a signal has no answer. A file that is refused is a failure, since a
+// script must not go on as if its servers ran.
+func newReload() *cobra.Command {
+	var of doors.Choice
+	command := &cobra.Command{
+		Use:     "reload",
+		Short:   "Let a running gateway read its file again",
+		Long:    "Let a running \"bowline up\" read its file again. Only servers that have changed are started,\nstopped or restarted. A file with mistakes changes nothing, and they are printed.",
+		Example: "  bowline reload",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
+			defer cancel()
+			return of.Use(ctx, func(c *admin.Client) error { return c.Reload(ctx) })
+		},
+	}
+	of.Add(command)
+	return command
+}
+
+// newStderr prints what a child has said of itself. The lines are those that the gateway keeps, so they are there although the child
+// has ended, which is when they are wanted.
+func newStderr() *cobra.Command {
+	var of doors.Choice
+	var follow bool
+	command := &cobra.Command{
+		Use:     "stderr SERVER",
+		Short:   "Print the end of what a server has written to its standard error",
+		Long:    "Print the last 256 lines that a server of a running \"bowline up\" has written to its standard error,\nover all its restarts.",
+		Example: "  bowline stderr files --follow",
+		Args:    oneServer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return of.Use(cmd.Context(), func(c *admin.Client) error {
+				return c.Stderr(cmd.Context(), args[0], follow, func(lines []string) error { return printLines(cmd.OutOrStdout(), lines) })
+			})
+		},
+	}
+	of.Add(command)
+	command.Flags().BoolVar(&follow, "follow", false, "print what comes, too, until the gateway ends")
+	return command
+}

@@ -1,0 +1,155 @@
+//go:build unix
+
+package command
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/admin"
+)
+
+// startWatched is startUp with the address of its page.
+func startWatched(t *testing.T, path string, args ...string) (r *upRun, page string) {
+	t.Helper()
+	r = &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", ":0", "--admin", ":0"}, args...)...)}
+	stderr, err := r.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.lines = bufio.NewScanner(stderr)
+	page = regexp.MustCompile(`http://[^;]*`).FindString(r.await("the page is "))
+	r.await("bowline: serving ")
+	return r, page
+}
+
+// shortFolder is one for sockets, whose paths may not be long.
+func shortFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "bowline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func reportOf(t *testing.T, path string) (r admin.Report) {
+	t.Helper()
+	got := bowline(t, "", "ps", "--json", "--file", path)
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.status != 0 {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	return r
+}
+
+// awaitServer asks until a server is as it shall be.
+func awaitServer(t *testing.T, path, name string, is func(admin.ServerReport) bool) admin.ServerReport {
+	t.Helper()
+	for began := time.Now(); ; {
+		s, _ := reportOf(t, path).Server(name)
+		if is(s) {
+			return s
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%s is %+v", name, s)
+		}
+	}
+}
+
+// TestAGatewayIsOperated looks at a gateway of two real children by its socket and by its page, and acts on one of them.
+//
+// Guarantees: G-0091.11, G-0091.12
+func TestAGatewayIsOperated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one", "two")
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	bowline(t, "", "ps").want(t, 3, "", "bowline up starts one")
+	up, page := startWatched(t, path)
+	defer up.end()
+	of := func(args ...string) outcome { t.Helper(); return bowline(t, "", append(args, "--file", path)...) }
+	isReady := func(s admin.ServerReport) bool { return s.State == admin.Ready && s.PID != 0 && s.Tools > 0 }
+	one, two := awaitServer(t, path, "one", isReady), awaitServer(t, path, "two", isReady)
+	if one.PID != pidOf(t, path, "one") || two.PID != pidOf(t, path, "two") {
+		t.Errorf("the processes are %d and %d", one.PID, two.PID)
+	}
+	bowline(t, "", "ps").want(t, 0, "ready", "") // the only one
+	of("restart", "one").want(t, 0, "", "")
+	again := awaitServer(t, path, "one", isReady)
+	if again.PID == one.PID || again.PID != pidOf(t, path, "one") || !again.Since.After(one.Since) {
+		t.Errorf("after the restart: %+v, before: %+v", again, one)
+	}
+	of("stop", "one").want(t, 0, "", "")
+	awaitServer(t, path, "one", func(s admin.ServerReport) bool { return s.State == admin.Stopped && s.PID == 0 && s.Tools > 0 })
+	of("wake", "one").want(t, 4, "", "stopped")
+	of("start", "one").want(t, 0, "", "")
+	awaitServer(t, path, "one", isReady)
+	of("restart", "three").want(t, 2, "", "three")
+	of("restart").want(t, 2, "", "name one server")
+	if now := awaitServer(t, path, "two", isReady); now.PID != two.PID {
+		t.Errorf("the other server: %+v", now)
+	}
+	response, err := http.Get(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	if rows := strings.Count(string(text), `data-state="ready"`); response.StatusCode != http.StatusOK || rows != 2 || strings.Contains(string(text), "/v1/servers/") {
+		t.Errorf("the page has %d rows that are ready: %d %s", rows, response.StatusCode, text)
+	}
+	response, err = http.Post(page+"v1/servers/one/restart", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a restart without the token: %s", response.Status)
+	}
+}
+
+// TestAGatewayReadsItsFileAgain asks for it at the socket. A file that is refused is told to whoever asks, and in the report.
+//
+// Guarantees: G-0091.12
+func TestAGatewayReadsItsFileAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	socket := filepath.Join(shortFolder(t), "s")
+	mcpFile(t, path, "one")
+	plain, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withTop := func(top string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(strings.TrimSuffix(string(plain), "}")+`, "bowline": `+top+`}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	withTop(`{"admin": {"socket": "` + socket + `"}}`)
+	up, _ := startWatched(t, path)
+	defer up.end()
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	bowline(t, "", "reload", "--file", path).want(t, 0, "", "")
+	withTop(`{"maxName": 1}`)
+	bowline(t, "", "reload", "--admin", socket).want(t, 4, "", "maxName")
+	bowline(t, "", "ps", "--json", "--admin", socket).want(t, 0, "maxName", "")
+	withTop(`{}`)
+	bowline(t, "", "reload", "--admin", socket).want(t, 0, "", "")
+	if got := bowline(t, "", "ps", "--json", "--admin", socket); strings.Contains(got.stdout, "maxName") {
+		t.Errorf("the mistake is still told: %s", got.stdout)
+	}
+	bowline(t, "", "stderr", "one", "--admin", socket).want(t, 0, "", "")
+	bowline(t, "", "ps", "--admin", socket+"none").want(t, 3, "", "no gateway runs")
+}

@@ -1,0 +1,107 @@
+package doors
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/spf13/cobra"
+)
+
+// A Choice says which gateway is meant: that of a file, that with a socket, or the only one that runs.
+type Choice struct{ file, socket string }
+
+// Add adds the flags of a choice.
+func (c *Choice) Add(command *cobra.Command) {
+	command.Flags().StringVar(&c.file, "file", "", "the gateway that serves this `FILE`; default: the only one that runs")
+	command.Flags().StringVar(&c.socket, "admin", "", "the gateway with this `SOCKET`")
+}
+
+// Use does something with the gateway that is meant. The failure has the exit status of its kind.
+func (c *Choice) Use(ctx context.Context, do func(*admin.Client) error) error {
+	client, err := c.find(ctx)
+	if err == nil {
+		err = do(client)
+	}
+	var refused *admin.AnswerError
+	var failure *process.Failure
+	switch {
+	case err == nil, errors.As(err, &failure):
+		return err
+	case errors.Is(err, admin.ErrNotRunning):
+		return &process.Failure{Status: process.ExitNoSession, Err: fmt.Errorf("%w; bowline up starts one", err)}
+	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+		return process.Refuse("%w", err)
+	default:
+		return &process.Failure{Status: process.ExitCallFailed, Err: err}
+	}
+}
+
+func (c *Choice) find(ctx context.Context) (*admin.Client, error) {
+	switch {
+	case c.socket != "":
+		return admin.Dial(c.socket), nil
+	case c.file != "":
+		path, err := socketIn(c.file)
+		return admin.Dial(path), err
+	default:
+		return findOnly(ctx)
+	}
+}
+
+// socketIn returns the socket that a file names, or the one that is named by the file.
+func socketIn(path string) (string, error) {
+	named, err := socketOf(path)
+	if err != nil {
+		return "", err
+	}
+	file, err := mcpjson.Load(path)
+	if err != nil {
+		return "", process.Refuse("%w", err)
+	}
+	top, err := file.Gateway()
+	if err != nil {
+		return "", process.Refuse("%w", err)
+	}
+	return cmp.Or(top.AdminSocket, named), nil
+}
+
+// findOnly looks at all sockets: those of gateways that were killed are left.
+func findOnly(ctx context.Context) (*admin.Client, error) {
+	dir, err := folder()
+	if err != nil {
+		return nil, err
+	}
+	sockets, err := filepath.Glob(filepath.Join(dir, "*"+socketEnd))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var found *admin.Client
+	var files []string
+	for _, socket := range sockets {
+		client := admin.Dial(socket)
+		report, err := client.Report(ctx)
+		if errors.Is(err, admin.ErrNotRunning) {
+			continue
+		}
+		found, files = client, append(files, cmp.Or(report.File, socket))
+	}
+	switch len(files) {
+	case 0:
+		return nil, admin.ErrNotRunning
+	case 1:
+		return found, nil
+	default:
+		return nil, process.Refuse("several gateways run: choose one by --file: %s", strings.Join(files, ", "))
+	}
+}

@@ -1,0 +1,117 @@
+package doors
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+)
+
+// Options say where the doors of a gateway are.
+type Options struct {
+	File     string       // that the gateway serves
+	Socket   string       // its path; "": it is named by the file
+	Page     string       // the address of the page; Off: there is none
+	Insecure bool         // the page may be reached by other machines
+	Say      func(string) // is told where the page is, and what does not work
+}
+
+// Off in place of an address means no page.
+const Off = "off"
+
+// Doors are the open doors of a gateway. End them with Close.
+type Doors struct {
+	door    *admin.Door
+	servers []*http.Server
+	running sync.WaitGroup
+}
+
+// Open opens the doors of a gateway. A port or a socket that another program has is no failure, since clients are served without them; an
+// address that is wrong, or that other machines reach, is one.
+func Open(g admin.Gateway, o Options) (*Doors, error) {
+	d := &Doors{door: admin.New(g)}
+	if err := d.openPage(o); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.openSocket(o); err != nil {
+		o.Say("bowline ps does not find this gateway: " + err.Error())
+	}
+	return d, nil
+}
+
+func (d *Doors) openSocket(o Options) error {
+	named, err := socketOf(o.File)
+	path := cmp.Or(o.Socket, named)
+	if path == "" {
+		return err
+	}
+	listener, err := admin.Listen(path)
+	if err != nil {
+		return err
+	}
+	d.serve(listener, d.door.Local())
+	return nil
+}
+
+func (d *Doors) openPage(o Options) error {
+	if o.Page == Off {
+		return nil
+	}
+	listener, isHere, err := listen(o)
+	if wrong := (*process.Failure)(nil); errors.As(err, &wrong) {
+		return err
+	} else if err != nil {
+		o.Say("the page is not served: " + err.Error())
+		return nil
+	}
+	token, path, err := readToken()
+	if err != nil {
+		o.Say("nobody can act on the page: " + err.Error())
+	}
+	host, _, _ := net.SplitHostPort(o.Page) // it is one: something listens there
+	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}}))
+	o.Say("the page is http://" + listener.Addr().String() + "/; to act there, enter the token in " + path)
+	return nil
+}
+
+// listen listens for the page, and reports whether only this machine reaches it. It asks what it listens at: a name may mean anything.
+func listen(o Options) (listener net.Listener, isHere bool, err error) {
+	listener, err = process.Listen("--admin", o.Page)
+	if err != nil {
+		return nil, false, err
+	}
+	at, ok := listener.Addr().(*net.TCPAddr)
+	isHere = ok && at.IP.IsLoopback()
+	if !isHere && !o.Insecure {
+		err := process.Refuse("--admin %s is reached by other machines, and what goes there is not encrypted; use --insecure if that is meant", o.Page)
+		return nil, false, errors.Join(err, listener.Close())
+	}
+	return listener, isHere, nil
+}
+
+func (d *Doors) serve(listener net.Listener, handler http.Handler) {
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	d.servers = append(d.servers, s)
+	d.running.Go(func() { _ = s.Serve(listener) }) // the gateway works without a door
+}
+
+// Close ends the doors. Actions that are under way have a second to be answered.
+func (d *Doors) Close() error {
+	d.door.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var problems []error
+	for _, s := range d.servers {
+		if s.Shutdown(ctx) != nil {
+			problems = append(problems, s.Close())
+		}
+	}
+	d.running.Wait()
+	return errors.Join(problems...)
+}

@@ -1,0 +1,97 @@
+package doors
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/private"
+)
+
+const socketEnd = ".sock"
+
+// folder is where the sockets are. A runtime folder is the user's own and empty after a restart of the machine.
+func folder() (string, error) {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "bowline"), nil
+	}
+	config, err := os.UserConfigDir()
+	return filepath.Join(config, "bowline", "run"), err
+}
+
+// socketOf names the socket of the gateway of a file. Links to a file are the same file.
+func socketOf(file string) (string, error) {
+	dir, err := folder()
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(dir, hex.EncodeToString(sum[:8])+socketEnd), nil
+}
+
+// readToken returns the token of the page, and the path of its file. The first gateway makes it; later ones have the same, so that a
+// browser stays logged in.
+func readToken() (token, path string, err error) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", "", err
+	}
+	dir := filepath.Join(config, "bowline")
+	path = filepath.Join(dir, "admin.token")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), private.CheckFolder(dir)); err != nil {
+		return "", path, err
+	}
+	if token, err = read(path); errors.Is(err, fs.ErrNotExist) {
+		if err = write(dir, path); err == nil {
+			token, err = read(path)
+		}
+	}
+	if err == nil && token == "" {
+		err = errors.New(path + " is empty: remove it, and a new token is made")
+	}
+	return token, path, err
+}
+
+func read(path string) (string, error) {
+	file, err := private.Open(path, os.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	if _, err := private.Restrict(file); err != nil {
+		return "", err
+	}
+	const most = 1 << 10 // bytes
+	text, err := io.ReadAll(io.LimitReader(file, most))
+	return strings.TrimSpace(string(text)), err
+}
+
+// write makes a token under another name first: nobody reads half of one, and of two gateways that start together the first wins.
+func write(dir, path string) error {
+	file, err := os.CreateTemp(dir, ".token") // with mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.WriteString(rand.Text() + "\n")
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(file.Name(), path); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
