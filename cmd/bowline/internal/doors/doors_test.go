@@ -1,0 +1,146 @@
+//go:build unix
+
+package doors
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/gateway"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// atHome gives a test folders of its own, in which sockets have short paths.
+func atHome(t *testing.T) (dir string) {
+	t.Helper()
+	var err error
+	if dir, err = os.MkdirTemp("/tmp", "bowline"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
+	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "run"))
+	return dir
+}
+
+// A still gateway has a file that does not change.
+type still struct{ *gateway.Gateway }
+
+func (still) Reload(context.Context) error { return nil }
+
+// opened opens the doors of a gateway without servers, and returns what was said.
+func opened(t *testing.T, o Options) (said []string, err error) {
+	t.Helper()
+	o.Say = func(text string) { said = append(said, text) }
+	g := gateway.New(gateway.Options{})
+	t.Cleanup(func() { g.Close(context.Background()) })
+	d, err := Open(still{g}, o)
+	if err == nil {
+		t.Cleanup(func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return said, err
+}
+
+// All gateways of a user have one token, also those that start at the same time, and nobody else can read it.
+//
+// Guarantees: G-0091.13
+func TestOneTokenForAll(t *testing.T) {
+	atHome(t)
+	var all sync.WaitGroup
+	tokens := make([]string, 8)
+	for i := range tokens {
+		all.Go(func() {
+			token, _, err := readToken()
+			if err != nil {
+				t.Error(err)
+			}
+			tokens[i] = token
+		})
+	}
+	all.Wait()
+	_, path, err := readToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range tokens {
+		if token != tokens[0] || len(token) < 20 {
+			t.Errorf("the tokens are %q", tokens)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the token: %v, %v", info, err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if token, _, err := readToken(); token != "" || err == nil || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("an empty file: %q, %v", token, err)
+	}
+}
+
+// What another program has is said, and is no failure. An address that other machines reach is refused.
+//
+// Guarantees: G-0091.13
+func TestWhatIsTaken(t *testing.T) {
+	atHome(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if said, err := opened(t, Options{File: "a.json", Page: taken.Addr().String()}); err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is not served") {
+		t.Errorf("a port that is in use: %q, %v", said, err)
+	}
+	if said, err := opened(t, Options{File: "a.json", Page: Off}); err != nil || len(said) != 1 || !strings.Contains(said[0], "another gateway runs") {
+		t.Errorf("a socket that is in use: %q, %v", said, err)
+	}
+	if said, err := opened(t, Options{File: "b.json", Page: "0.0.0.0:0"}); err == nil || !strings.Contains(err.Error(), "--insecure") {
+		t.Errorf("an address that other machines reach: %q, %v", said, err)
+	}
+	if said, err := opened(t, Options{File: "b.json", Page: ":0"}); err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http://127.0.0.1:") {
+		t.Errorf("an address of this machine: %q, %v", said, err)
+	}
+}
+
+// Without a flag the only gateway that runs is meant; of several, none.
+//
+// Guarantees: G-0091.11
+func TestTheOnlyOneIsMeant(t *testing.T) {
+	dir := atHome(t)
+	if err := os.MkdirAll(filepath.Join(dir, "run", "bowline"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "run", "bowline", "killed"+socketEnd), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.SetUnlinkOnClose(false)
+	killed.Close()
+	if _, err := findOnly(t.Context()); err == nil || !strings.Contains(err.Error(), "no gateway runs") {
+		t.Errorf("none runs: %v", err)
+	}
+	opened(t, Options{File: filepath.Join(dir, "a.json"), Page: Off})
+	only, err := findOnly(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := only.Report(t.Context()); err != nil {
+		t.Error(err)
+	}
+	opened(t, Options{File: filepath.Join(dir, "b.json"), Page: Off})
+	if _, err := findOnly(t.Context()); err == nil || !strings.Contains(err.Error(), "--file") {
+		t.Errorf("two run: %v", err)
+	}
+}
