@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -184,4 +185,35 @@ func TestCancelledCallEndsAtTheServer(t *testing.T) {
 			t.Error("the server still runs the call")
 		}
 	})
+}
+
+// A modern server asks only what the client of the call can answer, and gets answers that a client sends with its first request.
+//
+// Guarantees: G-0088.5
+func TestModernServersKnowTheClient(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "a", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "caps"}, func(ctx context.Context, _ struct{}) (string, error) {
+		now := server.RequestFrom(ctx)
+		if answer, ok := now.Answers["early"].(*protocol.ListRootsResult); ok {
+			return answer.Roots[0].URI, nil
+		}
+		can := now.Client.Capabilities
+		return fmt.Sprintf("form %v, sampling %v, roots %v", can.Elicitation.CanForm(), can.Sampling != nil, can.Roots != nil), nil
+	})
+	f := newFleet(t, protocol.Latest, map[string]*server.Server{"a": s})
+	for want, o := range map[string]client.Options{
+		"form true, sampling true, roots true":    user("me"),
+		"form false, sampling false, roots true":  {Roots: user("me").Roots},
+		"form false, sampling false, roots false": {},
+	} {
+		if got, err := client.Call[string](timeout(t), f.client(protocol.Latest, o), "a__caps", nil); err != nil || got != want {
+			t.Errorf("the server sees %q, %v; want %q", got, err, want)
+		}
+	}
+	session := f.client(protocol.Latest, user("me"))
+	early := protocol.InputParams{InputResponses: protocol.InputResponses{"early": &protocol.ListRootsResult{Roots: []protocol.Root{{URI: "file:///early"}}}}}
+	result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__caps", InputParams: early})
+	if err != nil || result.Content.Text() != "file:///early" {
+		t.Errorf("got %v, %v", result, err)
+	}
 }

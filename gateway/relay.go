@@ -193,7 +193,7 @@ func asking(result json.RawMessage) (json.RawMessage, *awayError, error) {
 func answered(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	var last round
 	r := server.RequestFrom(ctx)
-	if again, err := r.State(&last); err != nil || !again {
+	if again, err := r.State(&last); err != nil || !again && len(r.Answers) == 0 { // a client may send answers with its first request
 		return params, err
 	}
 	var whole struct {

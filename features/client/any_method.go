@@ -52,7 +52,11 @@ type rawCall struct {
 // MakeMessage implements conn.MessageMaker.
 func (c *rawCall) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.known.id.Store(id)
-	return c.outgoing.MakeMessage(ctx, id, epoch)
+	m, err := c.outgoing.MakeMessage(ctx, id, epoch)
+	if declared, ok := c.params.Meta[protocol.MetaClientCapabilities]; ok && err == nil && c.peer.Modern() {
+		c.copied.SetMeta(protocol.MetaClientCapabilities, declared) // in place of those of the session
+	}
+	return m, err
 }
 
 func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {

@@ -10,8 +10,9 @@ import (
 // Relay makes a request of MCP in the name of another client, whose params it gets undecoded, and returns the result
 // undecoded. It does what Request does, and this in addition:
 //
-//   - What that client says of itself to its own server does not go further: the revision, its name and capabilities, its log level and
-//     progress token. This session puts its own in their place. All other members of _meta are kept.
+//   - What that client says of itself to its own server does not go further: the revision, its name, its log level and
+//     progress token. This session puts its own in their place. All other members of _meta are kept. Of the capabilities of this session,
+//     a modern server is told those that the client has as well, so that it asks nothing that nobody can answer.
 //   - A call of a tool follows the mode of the tool, its annotations and its mirrored arguments, as CallTool does, if its list was
 //     relayed or listed before.
 //   - Asking finds the calls to which a question of the server may belong.
@@ -19,7 +20,7 @@ import (
 // The result may be input_required, or a task. The delivery of a failed call is in its *CallError, and the error of the server
 // is in that.
 func (s *Session) Relay(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-	foreign, err := withoutSender(params)
+	foreign, err := s.withoutSender(params)
 	if err != nil {
 		return nil, refusedUnsent(method, err)
 	}
@@ -36,19 +37,58 @@ func (s *Session) Relay(ctx context.Context, method string, params json.RawMessa
 	return result, err
 }
 
-// withoutSender drops from _meta what a client says of itself.
-func withoutSender(params json.RawMessage) (*rawParams, error) {
+// withoutSender drops from _meta what a client says of itself. A modern server gets the capabilities that this session has as well; a legacy
+// one was told of those of the session when it began.
+func (s *Session) withoutSender(params json.RawMessage) (*rawParams, error) {
 	foreign := new(rawParams)
 	if err := protocol.UnmarshalParams(params, foreign); err != nil {
 		return nil, err
 	}
+	said, told := foreign.Meta[protocol.MetaClientCapabilities]
 	for _, own := range [...]string{
 		protocol.MetaProgressToken, protocol.MetaProtocolVersion, protocol.MetaClientInfo, protocol.MetaClientCapabilities, protocol.MetaLogLevel,
 	} {
 		delete(foreign.Meta, own)
 	}
+	if to := s.peer.Load(); told && to != nil && to.Modern() {
+		var theirs protocol.ClientCapabilities
+		if err := protocol.Unmarshal(said, &theirs); err != nil {
+			return nil, err
+		}
+		both, err := protocol.Marshal(shared(s.client.context.ClientCapabilities, &theirs))
+		if err != nil {
+			return nil, err
+		}
+		foreign.SetMeta(protocol.MetaClientCapabilities, both)
+	}
 	if len(foreign.Meta) == 0 {
 		foreign.Meta = nil
 	}
 	return foreign, nil
+}
+
+// shared returns what a session can do that another client can do as well. Only what a server may ask for depends on that client.
+func shared(own protocol.ClientCapabilities, theirs *protocol.ClientCapabilities) *protocol.ClientCapabilities {
+	if theirs.Roots == nil {
+		own.Roots = nil
+	}
+	switch {
+	case theirs.Sampling == nil:
+		own.Sampling = nil
+	case own.Sampling != nil && theirs.Sampling.Tools == nil:
+		own.Sampling = &protocol.SamplingCapability{Context: own.Sampling.Context}
+	}
+	if own.Elicitation != nil {
+		both := new(protocol.ElicitationCapability)
+		if own.Elicitation.CanForm() && theirs.Elicitation.CanForm() {
+			both.Form = new(protocol.Capability)
+		}
+		if own.Elicitation.CanURL() && theirs.Elicitation.CanURL() {
+			both.URL = new(protocol.Capability)
+		}
+		if own.Elicitation = both; both.Form == nil && both.URL == nil {
+			own.Elicitation = nil
+		}
+	}
+	return &own
 }

@@ -155,6 +155,7 @@ func converseWaiting[R any](ctx context.Context, c *call, i invocation[R], st *a
 	if rs := c.peer.server.asks; i.given.RequestState != nil {
 		w, result, required, err = rs.Resume(ctx, c, st, answers)
 	} else {
+		c.Answers = answers // of a client that knows the questions already
 		if w, err = rs.Begin(c, i.about, c.client(), c.size, answers); err != nil {
 			c.noPlace = true
 			return own, nil, err
