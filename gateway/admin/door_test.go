@@ -86,10 +86,13 @@ func TestWithoutAToken(t *testing.T) {
 //
 // Guarantees: G-0091.1
 func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
-	f := newFake(files())
+	f := newFake(files(), ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: it said secret", LastFailure: "exited: it said secret"})
 	h := serveWeb(t, f, true)
-	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) {
+	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) || !strings.Contains(got, `"reason":"crash-looping"`) {
 		t.Errorf("everybody gets %s", got)
+	}
+	if got := page(h, "/"); strings.Contains(got, "secret") || !strings.Contains(got, "last failure: exited") {
+		t.Errorf("everybody sees %s", got)
 	}
 	if got := ask(h, "GET", "/v1/report", token).Body.String(); !strings.Contains(got, "secret argument") {
 		t.Errorf("with the token: %s", got)

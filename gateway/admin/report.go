@@ -5,6 +5,7 @@ package admin
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -122,11 +123,15 @@ func (r Report) Server(name string) (ServerReport, bool) {
 	return r.Servers[i], true
 }
 
-// public leaves out what a server has written, which may hold arguments and results.
+// public leaves out what a server has written, which may hold arguments and results. Of a reason only the kind is left: the
+// end of a child's standard error is part of why it has exited.
 func (r Report) public() Report {
 	r.Servers = slices.Clone(r.Servers)
 	for i := range r.Servers {
-		r.Servers[i].Stderr = ""
+		s := &r.Servers[i]
+		s.Reason, _, _ = strings.Cut(s.Reason, ": ")
+		s.LastFailure, _, _ = strings.Cut(s.LastFailure, ": ")
+		s.Stderr = ""
 	}
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -83,17 +84,17 @@ func printServers(out io.Writer, r admin.Report, asJSON bool) error {
 
 // whyOf says in one line what is wrong with a server, and when that may change.
 func whyOf(s admin.ServerReport, now time.Time) string {
-	if s.State == admin.Ready {
-		return "-"
+	why := s.Mistake
+	if s.State != admin.Ready {
+		why = cmp.Or(why, s.LastFailure, s.Reason)
 	}
-	why := cmp.Or(s.LastFailure, s.Reason, "-")
-	if s.Stderr != "" && s.State == admin.Backoff {
+	if s.State == admin.Backoff && !strings.Contains(why, s.Stderr) {
 		why += "; stderr: " + s.Stderr
 	}
 	if !s.NextAttempt.IsZero() {
 		why += fmt.Sprintf("; next attempt in %s", max(s.NextAttempt.Sub(now), 0).Round(time.Second))
 	}
-	return render.Flat(render.Printable(why))
+	return render.Flat(cmp.Or(why, "-"))
 }
 
 // printLines prints what a server has written, which may hold anything: what could drive the terminal is replaced.

@@ -153,3 +153,21 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 	bowline(t, "", "stderr", "one", "--admin", socket).want(t, 0, "", "")
 	bowline(t, "", "ps", "--admin", socket+"none").want(t, 3, "", "no gateway runs")
 }
+
+// TestWhyAServerIsNotReady checks that what is wrong is said once, and in one line.
+//
+// Guarantees: G-0091.11
+func TestWhyAServerIsNotReady(t *testing.T) {
+	now := time.Now()
+	for want, s := range map[string]admin.ServerReport{
+		"-": {State: admin.Ready, Reason: "handshaken", LastFailure: "exited", Stderr: "x"},
+		"exited: status 3: oh no; next attempt in 4s":    {State: admin.Backoff, LastFailure: "exited: status 3: oh no", Stderr: "oh no", NextAttempt: now.Add(4 * time.Second)},
+		"unreachable; stderr: a\\tb; next attempt in 0s": {State: admin.Backoff, LastFailure: "unreachable", Stderr: "a\tb", NextAttempt: now.Add(-time.Second)},
+		"mcp.json:1:1: NOPE is not set":                  {State: admin.Misconfigured, Mistake: "mcp.json:1:1: NOPE is not set"},
+		"mcp.json:2:1: NOPE is not set":                  {State: admin.Ready, Mistake: "mcp.json:2:1: NOPE is not set"},
+	} {
+		if got := whyOf(s, now); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
