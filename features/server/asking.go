@@ -69,6 +69,8 @@ func (r *Request) CallID() string {
 	if r.call == nil {
 		return ""
 	}
+	// Goroutines of the handler may ask for it at the same time, and must get the same. A state that is sealed later
+	// contains it.
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	if r.call.asked == nil {
@@ -160,6 +162,8 @@ func question[A protocol.InputResponse](ctx context.Context, q protocol.InputReq
 	if err != nil {
 		return answer, err
 	}
+	// Before anything waits: with Reruns, the order in which the handler asks is what makes the same question the
+	// same in each run.
 	key := a.NextKey()
 	all, err := a.Ask(ctx, protocol.InputRequests{key: q})
 	if err != nil {
@@ -189,6 +193,8 @@ func accepted(result *protocol.ElicitResult) error {
 func formOf[T any](t reflect.Type, suggest []T) (form typed.Schema, missing typed.Defaults) {
 	defer prefix("form of", t.String())
 	form = typed.InferObject(t, nil)
+	// A form has a flat schema, without this keyword and with one type for each field (2025-11-25
+	// client/elicitation).
 	form.AdditionalProperties = nil
 	for name, property := range form.Properties {
 		if len(property.Types) == 2 && slices.Contains(property.Types, "null") { // a pointer
@@ -200,6 +206,8 @@ func formOf[T any](t reflect.Type, suggest []T) (form typed.Schema, missing type
 			panic(fmt.Sprintf("the field %q is neither text, number, bool nor enum", name))
 		}
 	}
+	// Before the suggestions are put in: what the user leaves out has the default of its tag, and not what was
+	// suggested (G-0031.11).
 	missing = form.Defaults()
 	if len(suggest) == 0 {
 		return form, missing

@@ -64,6 +64,8 @@ func (a *audited) ServeRequest(ctx context.Context, in *conn.Incoming) (json.Raw
 }
 
 // know remembers a call until its end.
+// What the record needs is copied now, because the handler may change the call, and a record may be made while it
+// runs. It may be called for a link without an audit.
 func (a *audited) know(c *call) {
 	if a != nil {
 		method, _ := protocol.MethodInfo(c.Method)
@@ -86,6 +88,7 @@ func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemet
 		Code: e.Code, Err: e.Err,
 	}
 	r.Time = time.Now().Add(-r.Duration)
+	// The Conn calls this once for each request, so nothing stays in the map, whichever way the request has ended.
 	known, found := a.calls.LoadAndDelete(in)
 	if found {
 		c := known.(*knownCall)
@@ -98,6 +101,8 @@ func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemet
 		}
 		r.Outcome = outcomeOf(&e)
 	}
+	// An initialize has begun the session only after its client was looked for; and a request that was never served
+	// belongs to the session of its link.
 	if session := a.session.Load(); session != nil && (r.Client == nil || r.Method == protocol.MethodInitialize) {
 		r.Session, r.Client = session, session.client
 	}
@@ -123,6 +128,7 @@ func (c *call) outcome(how telemetry.Outcome) Outcome {
 			return OutcomeInvalid
 		}
 		return OutcomeFailed
+	// The handler may still run, so nothing of the call is read here.
 	default:
 		return OutcomeCancelled
 	}

@@ -8,6 +8,8 @@ import (
 )
 
 // A logBudget limits how many messages are sent.
+// Each message that is sent adds its time to spent, and time that passes takes it away again. As long as spent would
+// not exceed a second, a message may be sent: so many in a burst, and then as many as the rate allows.
 type logBudget struct {
 	mu      sync.Mutex
 	spent   time.Duration // how far the messages are ahead of their rate; at most one second

@@ -21,6 +21,16 @@ import (
 
 // A call is a Request being served. It is also the context of its handler, and the body
 // of its answer, so that a request needs only one allocation.
+// Its steps, in this order, and all on the goroutine of its request:
+//
+//	newCall     the row of the method is known, and nothing of the client
+//	read        identify says who asks, and decodeParams what. What fails here, no middleware sees
+//	handle      the middleware, and at its end the method; the handler may start goroutines that use the call
+//	finish      all reports are sent, and none comes after that
+//	AppendJSON  the Conn has room for the answer, and lets the call encode it
+//
+// The handler of a task, and one that waits between two rounds, outlive the request: such a handler gets another
+// call, or that of each later round.
 type call struct {
 	context.Context
 	Request
@@ -43,6 +53,7 @@ type call struct {
 	entered   bool // middleware and features have seen it
 	noPlace   bool // there was no place for its handler
 
+	// mu also guards asked while CallID and Joined change it.
 	mu      sync.Mutex
 	whole   bool      // addMeta has added that _meta
 	over    bool      // the call has been answered
@@ -88,6 +99,7 @@ type reportContext struct {
 func (c reportContext) Value(key any) any { return c.values.Value(key) }
 
 // newCall returns the call for a request or notification. M is its row, or nil.
+// It decodes nothing, so it costs the same for each message.
 func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call {
 	var c *call
 	if m != nil {
@@ -122,10 +134,13 @@ func (c *call) inTurn(cost int, work func()) error {
 	type scheduled interface { // an Exchange of the package that has decoded the request
 		Turns() (*turn.Scheduler[share.Client], share.Client)
 	}
+	// Over HTTP the endpoint has decoded the message when it was the turn of its client, and what is left of the work
+	// takes turns with that: one client never has one turn there and another one here.
 	if of, ok := c.Origin.Exchange.(scheduled); ok {
 		turns, client := of.Turns()
 		return turns.Do(c, client, cost, c.in.Leave, work)
 	}
+	// Whoever cannot be told apart shares the turns of the link, and takes none of anybody else.
 	from := sender{link: c.peer}
 	if c.Origin.Identity != "" || c.Origin.RemoteAddr != "" {
 		from = sender{client: c.client()}
@@ -157,9 +172,11 @@ func textDecoder[T any](s typed.Schema) func(context.Context, map[string]string)
 // it, then those of the session.
 func (c *call) Value(key any) any {
 	switch key {
+	// These two come first: no values of an HTTP request or a session may hide who is calling.
 	case callKey{}:
 		return c
 	case requestKey{}:
+		// Whoever has the request may look at its params.
 		c.addMeta()
 		return &c.Request
 	}
@@ -172,6 +189,7 @@ func (c *call) Value(key any) any {
 	return nil
 }
 
+// progress may be called by any goroutine of the handler, also when the call is over: then it does nothing.
 func (c *call) progress(ctx context.Context, done, total float64, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,11 +201,14 @@ func (c *call) progress(ctx context.Context, done, total float64, message string
 		return
 	}
 	p.highest = done
+	// The newest replaces the last one that waits: a client that reads slowly wants to know how far the call is, and
+	// not how it got there.
 	if len(p.unsent) == mostUnsent {
 		p.unsent = p.unsent[:mostUnsent-1]
 	}
 	params := &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message}
 	p.unsent = append(p.unsent, report{reportContext{c, ctx}, params})
+	// Under the mutex, like over: finish has set that before it waits, so no goroutine begins behind its back.
 	if !p.sends {
 		p.sends = true
 		p.sending.Go(c.sendProgress)
@@ -198,6 +219,7 @@ func (c *call) progress(ctx context.Context, done, total float64, message string
 const mostUnsent = 16
 
 // sendProgress sends reports until none waits.
+// It holds no mutex while it sends, because middleware runs then, which may report progress itself.
 func (c *call) sendProgress() {
 	for {
 		c.mu.Lock()
@@ -216,6 +238,7 @@ func (c *call) sendProgress() {
 }
 
 // finish sends everything that belongs to a call, before its answer.
+// It is called also if the handler has returned an error, which no report may follow either.
 func (c *call) finish() {
 	c.mu.Lock()
 	c.over = true
@@ -256,6 +279,8 @@ func (c *call) tell(ctx context.Context, method string, params any) error {
 }
 
 // AppendJSON appends the result of a call to the frame of its answer.
+// The Conn calls it once, after the handler has returned and only if the client has room for so much as SizeJSON
+// says. If it fails, the client gets an error as if the handler had failed.
 func (c *call) AppendJSON(dst []byte) (frame []byte, err error) {
 	if late := c.inTurn(protocol.SizeOf(c.result), func() { frame, err = c.encode(dst) }); late != nil {
 		return nil, late
@@ -271,6 +296,7 @@ func (c *call) encode(dst []byte) ([]byte, error) {
 }
 
 // SizeJSON estimates how long that is.
+// It may be less than the truth: so much is reserved and allocated at first.
 func (c *call) SizeJSON() int {
 	if !c.modern {
 		return protocol.SizeOf(c.result)
@@ -281,6 +307,8 @@ func (c *call) SizeJSON() int {
 
 // fault converts the error of a handler to the error response of the client's revision.
 // An error without such a response becomes an internal error.
+// The legacy revisions have a code for neither a missing capability nor an answer that does not fit: there these are
+// errors like any other.
 func (c *call) fault(err error) error {
 	var unsupported *UnsupportedError
 	if c.modern && errors.As(err, &unsupported) {

@@ -25,6 +25,7 @@ type offer struct {
 }
 
 // features says which kinds of features a server has.
+// Two are equal if the same is offered: extensions are compared by their map, which is replaced whenever it changes.
 type features struct {
 	tools, prompts, resources, completion bool
 	extensions                            *map[string]json.RawMessage // those of AddExtension
@@ -45,6 +46,7 @@ func (cs *capabilities) modern() *protocol.ServerCapabilities {
 	now := cs.has()
 	last := cs.offered.Load()
 	if last == nil || last.features != now {
+		// Goroutines that find an outdated one at the same time make equal ones; which of them stays does not matter.
 		last = &offer{now, *cs.of(true)}
 		cs.offered.Store(last)
 	}
@@ -98,6 +100,7 @@ func (cs *capabilities) introduction(version string) *introduction {
 	last = &introduction{features: now, result: protocol.InitializeResult{
 		ProtocolVersion: version, Capabilities: *cs.of(false), ServerInfo: s.info, Instructions: s.options.Instructions,
 	}}
+	// A middleware may change what it gets, so nothing is kept for others then.
 	if len(s.options.Middleware) == 0 {
 		last.encoded, _ = protocol.Marshal(&last.result) // the error is ignored here, because encode reports it to each client
 		cs.introduced.Store(last)
@@ -109,6 +112,7 @@ func (cs *capabilities) introduction(version string) *introduction {
 func (cs *capabilities) encodeIntroduced(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
 	return func(c *call, dst []byte, result any) ([]byte, error) {
 		last := cs.introduced.Load()
+		// By identity: only this very result was encoded before. One that offers the list of tasks is a copy.
 		if last != nil && result == any(&last.result) && last.encoded != nil {
 			return append(dst, last.encoded...), nil
 		}

@@ -11,6 +11,8 @@ import (
 )
 
 // unsubscribed tells the program that subscriptions of the peer have ended.
+// It runs on the goroutine of the caller, one resource after the other, and a panic of one does not keep the others
+// from being told.
 func (p *peer) unsubscribed(ctx context.Context, uris ...string) {
 	hook := p.server.options.OnUnsubscribe
 	if hook == nil {
@@ -47,6 +49,8 @@ const storeInterval = time.Second
 
 // sendChanges notifies a legacy client. If there is no stream to the client, the change
 // is lost, and the client sees it when it lists again.
+// It runs on the goroutine of the timer of the listener, one call at a time. A change that has to wait for a store or
+// for the link does not hold up the others.
 func (p *peer) sendChanges(all []changes.Change) (unsent []changes.Change, wait time.Duration) {
 	wait = changes.Interval
 	for _, one := range all {
@@ -71,6 +75,8 @@ func (p *peer) sendChanges(all []changes.Change) (unsent []changes.Change, wait 
 }
 
 // wantOffered notifies a legacy client of the lists whose changes it was offered.
+// It is called once, by initialize. A capability that the server gets later was not offered, and such a client need
+// not know of its list.
 func (p *peer) wantOffered(o *protocol.ServerCapabilities) {
 	wantLists(&p.changes, o.Has("tools.listChanged"), o.Has("prompts.listChanged"), o.Has("resources.listChanged"))
 }

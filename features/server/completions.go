@@ -25,6 +25,8 @@ func (c Completion) apply(s *settings) { s.completion[c.Argument] = c.Values }
 
 // completeEnums adds completions for arguments with an enum, unless the program has its
 // own.
+// The values are in the order of the tag, and only those that begin with what was typed; case matters, as it does for
+// the argument.
 func (s *settings) completeEnums(of typed.Schema) {
 	for name, property := range of.Properties {
 		if _, own := s.completion[name]; own || len(property.Enum) == 0 {
@@ -51,6 +53,8 @@ func (s *settings) checkCompletion(arguments []string) {
 }
 
 // completions serves completion/complete.
+// What is in used never becomes false again: clients have read it as a capability. It is set after the feature can be
+// found, and before they are told.
 type completions struct {
 	server *Server
 	used   atomic.Bool // a feature has a completion, or had one

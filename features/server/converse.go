@@ -11,6 +11,16 @@ import (
 )
 
 // An invocation is one request for a feature whose handler may ask.
+// How its questions reach the client depends on the era and on the feature (ADR-0031):
+//
+//	             legacy                              modern
+//	Waits        direct: a request for each           asking.Waiting: the handler stays between two rounds
+//	Reruns       asking.Rerun, and direct for each    asking.Rerun: one run in each round
+//	returns      repeat: direct, and another run      require: the next round runs the handler anew
+//	InputRequired
+//
+// For a feature with Asks, the first thing is to check what the client can be asked: the handler must not have had
+// any effect when that turns out to be missing (G-0031.3).
 type invocation[R any] struct {
 	of    *settings
 	given *protocol.InputParams            // what the client has answered
@@ -41,6 +51,8 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 		ctx = bounded
 		result, err = converseLegacy(ctx, c, i)
 	}
+	// Any handler may return it. For one without Asks the time of the call begins now, and for another one it goes
+	// on.
 	if err != nil && requiresInput(err) {
 		ctx, cancel := rs.BoundCall(ctx)
 		defer cancel()
@@ -58,6 +70,8 @@ func converseLegacy[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	a := asking.NewRerun(c, nil)
 	c.asked.questioner = a
 	questions := newDirect(c)
+	// Everything stays in this process, so no state is sealed. The answers are kept by a; questions counts the rounds
+	// of all runs.
 	for result, err = asking.RunAgain(ctx, a, i.run); len(a.Open()) > 0; result, err = asking.RunAgain(ctx, a, i.run) {
 		answers, err := questions.Ask(ctx, a.Open())
 		if err != nil {
@@ -78,6 +92,7 @@ func repeat[R any](ctx context.Context, c *call, result R, err error, run func(c
 		if !errors.As(err, &required) {
 			return result, err
 		}
+		// In the modern revision this means: come again with the state. A legacy client cannot.
 		if len(required.Requests) == 0 {
 			return none, errors.New("busy, try again")
 		}
@@ -86,6 +101,7 @@ func repeat[R any](ctx context.Context, c *call, result R, err error, run func(c
 		if failed != nil {
 			return none, failed
 		}
+		// The handler does not run now, so nobody reads these meanwhile.
 		c.Answers = answers
 		if c.asked.state, failed = required.state(); failed != nil {
 			return none, failed
@@ -111,10 +127,13 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 			return result, nil, err
 		}
 		c.asked.id = st.Call
+		// The last check, because it uses the state up. For a call that waits, Resume does that.
 		if err := rs.MayGoOn(ctx, st, waits); err != nil {
 			return result, nil, err
 		}
 	}
+	// Also a handler with Waits may return InputRequired. Then nothing of it waits: the state names no process, and
+	// the next round runs it anew.
 	if waits && (i.given.RequestState == nil || st.Process != "") {
 		return converseWaiting(ctx, c, i, st, answers)
 	}
@@ -133,6 +152,7 @@ func converseRound[R any](ctx context.Context, c *call, i invocation[R], st *ask
 	} else {
 		result, err = i.run(ctx)
 	}
+	// The call stays the same: its id, and its end. Only what was asked is new.
 	next := &asking.State{Call: c.CallID(), Round: st.Round, End: st.End}
 	var requires *InputRequired
 	switch {
@@ -157,9 +177,11 @@ func converseWaiting[R any](ctx context.Context, c *call, i invocation[R], st *a
 	} else {
 		c.Answers = answers // of a client that knows the questions already
 		if w, err = rs.Begin(c, i.about, c.client(), c.size, answers); err != nil {
+			// So that a record says that the call was refused, and not that it has failed.
 			c.noPlace = true
 			return own, nil, err
 		}
+		// Only its values go on. The call has an end of its own, and the request ends with its round.
 		first := context.WithoutCancel(ctx)
 		w.Run(func(ctx context.Context) (any, error) { return i.run(waitingContext{ctx, first, w}) })
 		result, required, err = w.Await(ctx)
@@ -190,6 +212,7 @@ type waitingContext struct {
 	waiting *asking.Waiting
 }
 
+// Value shows a request that is complete: before a call waits, its _meta was added.
 func (c waitingContext) Value(key any) any {
 	if key == (requestKey{}) {
 		return &c.waiting.Round().(*call).Request
@@ -209,6 +232,7 @@ func (c *call) Fitting(asked protocol.InputRequests) (protocol.InputRequests, er
 func (c *call) Guarded(where string, f func() error) error { return c.peer.guarded(where, f) }
 
 // Joined implements asking.Caller.
+// It is called before the handler can see the request.
 func (c *call) Joined(q asking.Questioner, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,6 +253,7 @@ func questionerFrom(ctx context.Context) (asking.Questioner, error) {
 
 // direct is the courier of the legacy revisions: a question is a request on the stream of the call. What fits
 // the client is the call's own Fitting.
+// One serves all runs of a handler that Reruns, so that its rounds are counted together.
 type direct struct {
 	asking.Conversation
 	*call

@@ -85,6 +85,7 @@ func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) 
 	}
 	s.adding.Lock()
 	defer s.adding.Unlock()
+	// A copy replaces the table, so that calls read it without a lock. Adding waits for adding alone.
 	methods := maps.Clone(*s.methods.Load())
 	if before := methods[name]; before != nil && !before.added {
 		panic(fmt.Sprintf("server: method %q: the server has it itself", name))

@@ -68,6 +68,8 @@ func (rs *resources) addFolder(added *folder.Folder) {
 	folders = append(folders, added)
 	rs.folders.Store(&folders)
 	rs.adding.Unlock()
+	// So that resources are offered, although the catalog may have none. Then clients are told, when the files can be
+	// found.
 	rs.Use()
 	rs.server.subscriptions.Tell(changes.Resources())
 }
@@ -90,6 +92,7 @@ func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog.Catalog[*res
 	l := &rs.listed
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Before the resources are read: a change in between makes the next list anew.
 	changes := rs.Changes()
 	if l.all != nil && l.folders == folders && l.changes == changes && time.Since(l.made) < listLife {
 		return l.all, nil
@@ -100,6 +103,7 @@ func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog.Catalog[*res
 			return nil, err
 		}
 	}
+	// After the files, so that a resource of the program has precedence, as it has in find.
 	for _, r := range rs.All() {
 		merged[r.definition.URI] = r
 	}
@@ -114,6 +118,7 @@ func fileResource(f *folder.Folder, name string, file *protocol.Resource) *resou
 		if err != nil {
 			return nil, ErrNotFound // the client need not know the reason
 		}
+		// The file may have grown since it was found.
 		if int64(len(raw)) > f.MaxBytes {
 			return nil, refusal.New(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.MaxBytes)
 		}

@@ -24,6 +24,8 @@ func mustMirrored(schema json.RawMessage) []mirror.Argument {
 
 // checkHeaders rejects a modern request over HTTP whose headers differ from its
 // arguments.
+// A proxy may have decided by the header, and the tool acts by the argument. If they differ, one of the two was
+// deceived.
 func checkHeaders(c *call, params []mirror.Argument, arguments json.RawMessage) error {
 	if len(params) == 0 || !c.modern || c.Origin.Headers == nil {
 		return nil

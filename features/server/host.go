@@ -42,6 +42,7 @@ type host struct {
 }
 
 // guarded runs code of the program that belongs to no peer, and reports its panic.
+// Some of it runs on goroutines on which a panic would end the process.
 func (h *host) guarded(where string, f func()) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -72,6 +73,8 @@ func (h *host) drainGrace() time.Duration {
 // afterwards returns a context for what the program is told when a client has left or a
 // subscription has ended. It has the values of ctx. It ends after DrainGrace, or earlier if
 // Close no longer waits.
+// The function must be called, or a timer stays until then. What has ended ctx may be the very thing that the program
+// is told of, so that end does not count.
 func (h *host) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.drainGrace())
 	stop := context.AfterFunc(h.ctx, cancel)

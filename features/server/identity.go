@@ -18,17 +18,20 @@ import (
 func (c *call) identify() error {
 	known, session := c.peer.known.Load(), c.peer.session.Load()
 	if known != nil {
+		// The params begin with the bytes that the last modern request on this link had as its _meta.
 		if c.cut = known.meta.Cut(c.in.Params); c.cut.Rest != nil {
 			c.serveKnown(known)
 			return nil
 		}
 	}
+	// A _meta of nothing but a trace context names no revision, so this is the client of the session.
 	if session != nil && c.Method != protocol.MethodInitialize {
 		if c.cut = meta.CutTrace(c.in.Params); c.cut.Rest != nil {
 			c.serveLegacy(session)
 			return nil
 		}
 	}
+	// From here on the _meta is looked for wherever it stands, and then read.
 	text, _ := jsonrpc.Member(c.in.Params, "_meta")
 	if c.recognize(known, text) {
 		return nil
@@ -39,6 +42,7 @@ func (c *call) identify() error {
 		return err
 	case modern:
 		return c.identifyModern(said, text)
+	// It has no revision before it is negotiated. This one makes the method known; the answer says what holds.
 	case c.Method == protocol.MethodInitialize:
 		c.Client = &Client{ProtocolVersion: protocol.LatestLegacy}
 		return nil
@@ -90,6 +94,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, text []byte) error 
 	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
 		return protocol.UnknownLogLevel(refusal.Shorten(string(said.LogLevel), refusal.LongestName))
 	}
+	// Only after all checks: what is refused leaves no trace on the link.
 	c.peer.spoke(said.ProtocolVersion)
 	c.modern, c.level = true, said.LogLevel
 	c.offered = s.capabilities.modern()
@@ -97,6 +102,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, text []byte) error 
 	if said.ClientInfo != nil {
 		c.Client.Info = *said.ClientInfo
 	}
+	// For the next request on this link, and for one on another link of the same program.
 	if remembered := meta.Remember(text); remembered != nil {
 		known := &knownClient{remembered, c.Client, c.level}
 		c.peer.known.Store(known)
@@ -122,6 +128,7 @@ type knownClient struct {
 // program may never see it, addMeta adds it later.
 func (c *call) decodeParams(m *method) error {
 	if takes, ok := c.Params.(meta.Taker); ok && c.cut.Rest != nil {
+		// If this fails, all is decoded once more, so that the error is the one that the client gets in every case.
 		if m.decode(c.cut.Rest, c.Params, protocol.UnmarshalMembers) == nil {
 			c.cut.Keep()
 			c.lacksMeta = m.mayLackMeta && len(c.peer.server.options.Middleware) == 0

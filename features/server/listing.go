@@ -35,6 +35,7 @@ func (s *host) cacheable(c *call) (r protocol.CacheableResult) {
 	}
 	ttl := s.options.ListTTL.Milliseconds()
 	r.TTLMs = &ttl
+	// Everybody gets the same list unless Visible decides (2026-07-28 server/utilities/caching).
 	r.CacheScope = protocol.CachePublic
 	if s.options.Visible != nil {
 		r.CacheScope = protocol.CachePrivate

@@ -53,6 +53,8 @@ func (s *Session) Logger() *slog.Logger { return slog.New(&clientLog{session: s}
 func LogHandler(next slog.Handler) slog.Handler { return &bothLogs{next: next} }
 
 // A clientLog is a slog.Handler that logs to a client.
+// It is read-only after it was made, as slog requires: WithAttrs and WithGroup return copies. What changes is with
+// the call or the session: the level, and the budget.
 type clientLog struct {
 	call    *call    // the call that the messages belong to; nil: they belong to the session
 	session *Session // the session that the messages belong to; nil: they belong to the call
@@ -67,6 +69,7 @@ type groupedAttr struct {
 }
 
 // level returns the level that the client wants; empty for none.
+// It is read for each message, so a change by the client holds at once, also for a logger that the program has kept.
 func (l *clientLog) level() protocol.LogLevel {
 	session := l.session
 	if l.call != nil {
@@ -127,6 +130,8 @@ func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 		return nil
 	}
 	level := logLevel(record.Level)
+	// First, so that the client finds the gap where it is. If this one cannot be sent, the next message tells it
+	// again, with one more.
 	if dropped != (droppedLogs{}) {
 		said, _ := protocol.Marshal(dropped.text(rate))
 		err = l.tell(ctx, &protocol.LogMessageParams{Level: level, Data: said})
@@ -189,6 +194,8 @@ func (l *clientLog) budget() *logBudget {
 }
 
 // addAttr adds an attribute below its groups.
+// The rules are those of slog.Handler: an empty attribute is ignored, and a group without a name is part of what
+// surrounds it.
 func addAttr(members map[string]any, groups []string, a slog.Attr) {
 	value := a.Value.Resolve()
 	if a.Equal(slog.Attr{}) {
@@ -232,6 +239,7 @@ func loggable(value any) any {
 	if err, ok := value.(error); ok {
 		return err.Error()
 	}
+	// Tried out, because one attribute that cannot be encoded must not take the others with it.
 	if _, err := typed.Encode(value); err != nil {
 		return slog.AnyValue(value).String()
 	}
@@ -264,6 +272,7 @@ type bothLogs struct {
 	with []func(slog.Handler) slog.Handler // attributes and groups, in order
 }
 
+// client adds attributes and groups again for each record: whose client it is, only the context of the record says.
 func (b *bothLogs) client(ctx context.Context) slog.Handler {
 	h := Logger(ctx).Handler()
 	for _, with := range b.with {

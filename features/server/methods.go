@@ -101,6 +101,8 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 			return &one.call
 		},
 		decode: func(raw []byte, params any, unmarshal func([]byte, any) error) error {
+			// It may be the second try: the first one, without the _meta, may have filled in a part; see
+			// decodeParams.
 			*params.(*P) = *new(P)
 			if err := unmarshal(raw, params); err != nil {
 				return refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", name, refusal.Explain(err))
@@ -108,6 +110,7 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 			return nil
 		},
 		run: func(ctx context.Context, r *Request) (any, error) {
+			// A middleware may have passed on params of its own.
 			params, ok := r.Params.(*P)
 			if !ok {
 				return nil, refusal.New(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
@@ -146,6 +149,7 @@ func anyRow[P any](name string, run func(ctx context.Context, c *call, params *P
 
 // when restricts a row to the calls for which offered returns true. It replaces the
 // check of the protocol's capability.
+// Whoever needs the capability reads it from the row before.
 func (m *method) when(offered func(*call) bool) *method {
 	m.offered, m.ServerCapability = offered, ""
 	return m
@@ -158,6 +162,7 @@ func encode(c *call, dst []byte, result any) ([]byte, error) {
 	own, ok := result.(interface{ HasMeta() bool })
 	start, err := len(dst), error(nil)
 	switch {
+	// The usual case: the _meta that says who the server is was encoded once, in New, and is copied in.
 	case stamped && c.modern && ok && !own.HasMeta():
 		modern.Stamp(nil)
 		dst, err = protocol.AppendWithMeta(dst, result, c.peer.server.rawMeta)
@@ -205,6 +210,7 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 
 // serve is ServeRequest. To may be nil.
 func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) (json.RawMessage, error) {
+	// Read once: AddMethod may replace the row at any time, and a call goes on with the one that it began with.
 	m := (*h.server.methods.Load())[in.Method]
 	c := h.newCall(ctx, in, m)
 	var err error
@@ -216,12 +222,15 @@ func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) 
 	if err != nil {
 		return nil, err
 	}
+	// From here on, the record of an error says that the call has failed, unless nobody has the method.
 	c.entered = true
 	result, err := h.server.handlerFor(in)(c, &c.Request)
 	c.finish()
 	if err != nil {
 		return nil, c.fault(err)
 	}
+	// The Conn first reserves room for the answer, and lets the call encode itself then: so many large results at
+	// once do not all take memory.
 	c.result = result
 	in.SetResult(c)
 	return nil, nil
@@ -235,12 +244,16 @@ func (c *call) readInTurn(m *method, to *audited) (err error) {
 }
 
 // read identifies the client and decodes the params.
+// The order decides which error a client gets. A method that a client was not offered is unknown to it, whatever the
+// params are.
 func (c *call) read(m *method, to *audited) error {
 	if err := c.identify(); err != nil {
 		return err
 	}
+	// Before anything else can fail, since a record says who asked.
 	to.know(c)
 	if !c.isOffered(m) {
+		// Undecoded, for middleware and Options.Fallback. Without a row, innermost ends there.
 		c.Params = c.in.Params
 		return nil
 	}
@@ -253,6 +266,8 @@ func (c *call) read(m *method, to *audited) error {
 }
 
 // ServeNotification implements conn.Handler.
+// The Conn calls it one at a time, in the order in which notifications came. A client that has not said who it is
+// gets an empty description.
 func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	c := h.newCall(ctx, in, nil)
 	c.Notification = true
@@ -277,6 +292,7 @@ func (s *host) handlerFor(in *conn.Incoming) Handler {
 // wrap wraps the innermost handler in the middleware.
 func (s *host) wrap(all []Middleware) Handler {
 	var h Handler = s.innermost
+	// Without middleware, the Conn makes the same error of a panic, with one frame less on the stack of every call.
 	if len(all) > 0 {
 		h = s.recovering
 	}
@@ -288,6 +304,7 @@ func (s *host) wrap(all []Middleware) Handler {
 
 // recovering is innermost for middleware, which gets a panic of a feature as an error.
 func (s *host) recovering(ctx context.Context, r *Request) (result any, err error) {
+	// No feature runs for these.
 	if r.Outgoing {
 		return s.innermost(ctx, r)
 	}
@@ -325,6 +342,8 @@ func (s *host) innermost(ctx context.Context, r *Request) (any, error) {
 func (s *host) notified(ctx context.Context, r *Request) {
 	switch r.Method {
 	case protocol.NotificationInitialized:
+		// In this order: until Begin nothing is sent, so all that may have been missed is announced together, when
+		// each subscription is decided on.
 		r.call.peer.restore(ctx, r.call.client())
 		r.call.peer.changes.Begin()
 	case protocol.NotificationRootsListChanged:

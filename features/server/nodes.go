@@ -9,6 +9,7 @@ import (
 )
 
 // joinNodes connects the server with the other nodes, if there are any.
+// It is called once, at the end of New, because a change may come in before Subscribe returns.
 func (s *host) joinNodes() {
 	carrier := s.options.Changes
 	if carrier == nil {

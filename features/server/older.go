@@ -15,6 +15,8 @@ import (
 // questionsIn adapts questions to a revision. It converts or leaves out what the
 // revision does not have, or fails with ErrUnsupported. It copies questions before it
 // changes them, because they may be shared.
+// It is called for each question, just before that goes out: the handler asks in the newest form, and does not know
+// for whom.
 func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRequests, error) {
 	if protocol.Has(version, protocol.ListFields) {
 		return asked, nil
@@ -68,6 +70,7 @@ func olderForm(form json.RawMessage) (json.RawMessage, error) {
 	var older []member
 	for _, m := range members {
 		switch m.name {
+		// A form of that revision has no such member.
 		case "$schema":
 			continue
 		case "properties":
@@ -87,6 +90,7 @@ func olderFields(properties json.RawMessage, required []string) (json.RawMessage
 	}
 	var older []member
 	for _, field := range fields {
+		// To leave out a field that is required would change what is asked.
 		several, err := field.olderField()
 		switch {
 		case err != nil:
@@ -192,6 +196,7 @@ func membersOf(object json.RawMessage) (members []member, err error) {
 	return members, err
 }
 
+// objectOf is the opposite of membersOf: the values are written as they were.
 func objectOf(members []member) json.RawMessage {
 	object := []byte{'{'}
 	for i, m := range members {

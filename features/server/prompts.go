@@ -53,6 +53,7 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 		panic("a name and a function are needed")
 	}
 	added := &prompt{settings: newSettings(o), definition: &p}
+	// It declares the arguments, which the check of completions needs.
 	read := promptInput[In](added)
 	write := promptOutput[Out]()
 	added.checkCompletion(argumentNames(p.Arguments))
@@ -97,6 +98,8 @@ func (s *Server) RemovePrompts(names ...string) {
 // promptInput returns a function that decodes arguments, and declares them in the
 // prompt.
 func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptParams) (In, error) {
+	// In every case, also if the program decodes the params itself or has declared other arguments than its type has
+	// fields.
 	required := func(params *protocol.GetPromptParams) error {
 		for _, argument := range p.definition.Arguments {
 			if _, given := params.Arguments[argument.Name]; argument.Required && !given {
@@ -124,6 +127,7 @@ func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptPar
 	}
 }
 
+// argumentsOf declares an argument for each field of a type, in their order.
 func argumentsOf(s typed.Schema) []protocol.PromptArgument {
 	var all []protocol.PromptArgument
 	for _, name := range s.PropertyOrder {

@@ -87,6 +87,8 @@ func (o *askingOption) checkClient(c *Client) error {
 // capability that the client's revision does not have counts as missing, because the
 // client would not understand the questions that need it. Only "sampling.context" is not
 // needed there: a client of an older revision may always be asked for context.
+// It is checked twice: for what the feature has declared, before its handler runs, and for each question, which may
+// need more.
 func hasAll(c *Client, names []string) error {
 	for _, name := range names {
 		if name == "sampling.context" && !protocol.Has(c.ProtocolVersion, protocol.SamplingContextCapability) {
@@ -139,6 +141,8 @@ func declaring(name string) (c protocol.ClientCapabilities) {
 // The first failure cancels the others.
 func (c *call) askClient(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	count := int32(len(open))
+	// Counted before anything is sent, and until nothing of the questions is left: a client never has more than
+	// mostQuestions, whatever number of calls asks it.
 	defer c.peer.questions.Add(-count)
 	if c.peer.questions.Add(count) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
@@ -165,6 +169,7 @@ func (c *call) askAll(ctx context.Context, cancel context.CancelCauseFunc, open 
 			mu.Lock()
 			defer mu.Unlock()
 			answers[key] = answer
+			// The first failure is the one that is told; those that it causes in the others say nothing new.
 			if err != nil && first == nil {
 				first = err
 				cancel(err)
@@ -181,6 +186,8 @@ const mostQuestions = 32
 // askOne asks a legacy client one question, through the middleware.
 func (c *call) askOne(ctx context.Context, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
 	if page, ok := q.(*protocol.ElicitParams); ok && page.Mode == protocol.ElicitURL && page.ElicitationID == "" {
+		// The revision requires an id (2025-11-25 client/elicitation), by which the client would learn that the user
+		// has finished. The program may ask the same question elsewhere, so a copy gets it.
 		copied := *page
 		copied.ElicitationID = rand.Text()
 		q = &copied

@@ -143,6 +143,7 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 		if c.task.of.Progress(float64(done), float64(total), message) {
 			return
 		}
+		// It is no task yet, so the client waits for the answer to the request, on its stream.
 		c = c.task.first
 	}
 	if !c.token.IsZero() {
@@ -151,6 +152,8 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 }
 
 // tell sends a notification that belongs to no request.
+// Only a legacy client gets such notifications, and only after initialize: before that it has no session, which this
+// needs.
 func (p *peer) tell(ctx context.Context, method string, params any) error {
 	session := p.session.Load()
 	_, err := p.server.handle(ctx, &Request{
@@ -192,6 +195,7 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	raw = tracing.Inject(ctx, raw)
+	// No timeout of its own: ctx has the time for all questions that are asked together; see Rounds.Bound.
 	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
 		*r.sent = id
 		return conn.Message{Params: raw}, nil
@@ -199,6 +203,7 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// By the kind of the question: what the client sends must not choose how it is read.
 	var answer protocol.InputResponse
 	switch r.Params.(type) {
 	case *protocol.ElicitParams:

@@ -24,6 +24,8 @@ import (
 )
 
 // resources serves the resources of a server.
+// What a URI names is looked up in three places, in a fixed order: see find. A client sees resources and files in one
+// list, and templates in another.
 type resources struct {
 	catalog.Catalog[*resource]
 	templates catalog.Catalog[*template]
@@ -80,6 +82,7 @@ func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context
 	}
 	added := &resource{settings: newSettings(o), definition: &r}
 	added.checkCompletion(nil)
+	// It may set the MIME type of the definition, so it comes before anybody sees that.
 	write := resourceOutput[Out](&r.MIMEType)
 	added.run = func(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
 		out, err := f(ctx)
@@ -166,6 +169,8 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 		return func(_ context.Context, params *protocol.ReadResourceParams) (In, error) { return any(params).(In), nil }
 	}
 	s := typed.InferObject(reflect.TypeFor[In](), nil)
+	// Both directions are checked: a variable without a field would be lost, and a required field without a variable
+	// would refuse each URI.
 	for _, name := range t.variables {
 		if s.Properties[name] == nil && !s.TakesAny() {
 			panic(fmt.Sprintf("there is no field for the variable %q", name))
@@ -189,6 +194,7 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 	switch any(*new(Out)).(type) {
 	case string:
 		return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
+			// JSON can have nothing else, and one bad byte must not make the resource unreadable.
 			return textContents(uri, *mimeType, strings.ToValidUTF8(any(out).(string), "\uFFFD")), nil
 		}
 	case []byte:
@@ -243,6 +249,7 @@ func bytesOf(uri, mimeType string, raw []byte) protocol.ResourceContents {
 		text := string(raw)
 		return protocol.ResourceContents{URI: uri, Text: &text}
 	}
+	// Nil would mean that there is no blob, and contents need a text or a blob.
 	if raw == nil {
 		raw = []byte{}
 	}
@@ -300,6 +307,7 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 	if err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
+	// What the client presents later must be for this URI; arguments there are none.
 	about := asking.Subject{Method: c.Method, Name: params.URI, Identity: c.Origin.Identity}
 	handler := func(ctx context.Context) (*protocol.ReadResourceResult, error) { return run(ctx, params) }
 	result, required, err := converse(ctx, c, invocation[*protocol.ReadResourceResult]{of, &params.InputParams, about, handler})
@@ -315,6 +323,8 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
 
 // find finds the resource, file or template that reads a URI.
+// What a client may not see is passed over, so a template may serve the URI instead. Whoever finds nothing does not
+// learn whether there is something hidden.
 func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, error) {
 	if r, ok := rs.Get(uri); ok && rs.server.sees(ctx, r.feature()) {
 		return &r.settings, r.run, nil

@@ -146,6 +146,7 @@ func (p *peer) begun(session *Session) {
 	if err != nil {
 		p.server.log().Warn("bowline: the state of a session that is continued cannot be read, so its log level and subscriptions are lost", "error", err)
 	}
+	// Then the link has nothing, or what nobody can read: restore replaces it, even if no subscription is refused.
 	k.outdated = raw == nil || err != nil
 	if state.Level != "" {
 		session.level.Store(&state.Level)

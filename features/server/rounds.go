@@ -47,6 +47,7 @@ func keyringOf(s *host, o AskingOptions) *asking.Keyring {
 		_, _ = rand.Read(secrets[0]) // never fails
 		keyring.Secrets = func() [][]byte { return secrets }
 	}
+	// The first call of Secrets. A mistake is one of the program now, and ends it; later it only fails calls.
 	if err := keyring.Check(); err != nil {
 		panic(fmt.Sprintf("server: Asking: Secrets: %v", err))
 	}

@@ -23,6 +23,8 @@ func kept() []string {
 func routed(name string, serve RawHandler, check func(*settings)) *method {
 	var of settings
 	if slices.Contains([]string{protocol.MethodCallTool, protocol.MethodGetPrompt, protocol.MethodReadResource}, name) {
+		// Only these three may have questions in 2026-07-28. The handler passes on those of another server, so it
+		// waits; what a client must be able to do, nobody knows before.
 		of.asking = &askingOption{how: Waits}
 		check(&of)
 	}
@@ -34,6 +36,7 @@ func routed(name string, serve RawHandler, check func(*settings)) *method {
 		return nil
 	}
 	m.encode = encodeRouted
+	// Before when, which takes it out of the row.
 	inLegacy := m.ServerCapability
 	return m.when(func(c *call) bool {
 		if c.modern && m.Extension != "" {
@@ -51,6 +54,8 @@ type rawParams struct {
 }
 
 // withoutAnswers returns the params without what belongs to the rounds of a call.
+// The state is sealed by this server and means nothing to anybody else, and the answers reach the program by
+// Request.Answers, or as those to its questions.
 func (p *rawParams) withoutAnswers(raw json.RawMessage) (json.RawMessage, error) {
 	switch {
 	case len(raw) == 0:
@@ -77,6 +82,7 @@ func (c *call) route(ctx context.Context, of *settings, raw json.RawMessage, ser
 	if err != nil {
 		return nil, err
 	}
+	// All other methods end with one answer.
 	if of.asking == nil {
 		return serve(ctx, raw)
 	}
@@ -100,6 +106,8 @@ func encodeRouted(c *call, dst []byte, result any) ([]byte, error) {
 	case !c.modern:
 		return appendLegacy(dst, raw)
 	}
+	// What is missing goes to the front, so the text of the program is copied once, and not decoded. A large result
+	// costs no more than that.
 	dst = append(dst, '{')
 	start := len(dst)
 	for _, one := range c.required(raw) {
@@ -114,6 +122,8 @@ func encodeRouted(c *call, dst []byte, result any) ([]byte, error) {
 }
 
 // appendLegacy appends a result without the members that only modern results have.
+// What has no resultType is taken as it is: it comes from a server of such a revision, or from a program that has
+// thought of it.
 func appendLegacy(dst []byte, raw json.RawMessage) ([]byte, error) {
 	if kind, _ := jsonrpc.Member(raw, "resultType"); kind == nil {
 		return append(dst, raw...), nil

@@ -52,6 +52,7 @@ type Server struct {
 // New returns a server that introduces itself to clients as info. It panics if o
 // names an unknown revision, or if its fields contradict each other.
 func New(info protocol.Implementation, o Options) *Server {
+	// From here on nobody changes the options, so they are read without a lock.
 	o = o.withDefaults()
 	raw, err := protocol.Marshal(info)
 	if err != nil { // strings and lists of strings can always be encoded
@@ -63,6 +64,9 @@ func New(info protocol.Implementation, o Options) *Server {
 		panic(fmt.Sprintf("server: Node: %v", err))
 	}
 	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
+	// The order matters. Tasks take their number of rounds from the rounds, and the table checks Options.Route by
+	// them. What serves the methods needs the hub, which connect makes. The other nodes come last: they may report a
+	// change before Subscribe has returned.
 	s.rounds.init(&s.host, o.Asking)
 	s.tasks.init(s, o.Tasks)
 	s.connect()
@@ -98,6 +102,8 @@ func (s *Server) connect() {
 // Options.Conn.DrainGrace. It returns nil if everything has ended in good order, and
 // otherwise the errors of Serve and Close.
 func (s *Server) Run(ctx context.Context, t transport.Transport) error {
+	// The end of ctx begins an orderly end, and must not cancel the calls at once. Close runs once: whoever comes
+	// second waits for it.
 	running := context.WithoutCancel(ctx)
 	closed := sync.OnceValue(func() error { return s.Close(running) })
 	link, err := t.Open(ctx)
@@ -126,6 +132,8 @@ func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 // ServeLink does what Serve does, for a link that is already open. The server then
 // owns the link.
 func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
+	// The peer is registered before its Conn runs, so that Close finds every one that may serve something, and leaves
+	// when nothing of the Conn runs any more.
 	p := s.newPeer(link)
 	if err := s.sessions.enter(p); err != nil {
 		return errors.Join(err, link.Close(0))
@@ -184,6 +192,10 @@ func (s *Server) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, s.drainGrace())
 		defer cancel()
 	}
+	// The order is that in which nobody is left to wait for: first nobody new comes in, and the Conns begin to refuse
+	// calls. Then the questions fail, since a handler that waits for its user would take all of the time. When the
+	// Conns have ended, the program is told of the subscriptions. Only now nobody can ask for a task, so tasks end.
+	// The other nodes come last: all of these may still have changed something.
 	closed := s.sessions.close(ctx)
 	s.asks.Stop(ErrClosed)
 	err := closed()

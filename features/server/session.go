@@ -18,6 +18,7 @@ import (
 
 // A peer is the other side of one link: a legacy client, or any number of modern
 // clients.
+// It is in the server's sessions from the opening of its link until leave has returned, and has at most one session.
 type peer struct {
 	server    *host
 	conn      *conn.Conn
@@ -33,8 +34,11 @@ type peer struct {
 func (s *host) newPeer(link transport.Link) *peer {
 	p := &peer{server: s, keeping: newKeeping(link)}
 	p.dialect.Batching = slices.ContainsFunc(s.options.ProtocolVersions, func(version string) bool { return protocol.Has(version, protocol.Batches) })
+	// The loop of the Conn serves an initialize itself then, and nothing else of the link goes on meanwhile. So not
+	// if code of the program may run for it, or for a restored session.
 	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&
 		!p.keeping.restores()
+	// Before the Conn exists, whose messages may begin the notifications.
 	p.changes.Use(p.sendChanges)
 	options := conn.Options{Tuning: s.options.Conn}
 	options.Dialect, options.Handler = &p.dialect, connHandler{p}
@@ -73,6 +77,10 @@ const (
 )
 
 // end releases everything that belongs to the peer's session.
+// It is called once, when the Conn has ended, and on a goroutine that may wait if there is anything to wait for.
+// First no change is sent any more, and who
+// has subscribed to what is settled; then requests that have ended subscriptions tell the program, which hears of the
+// rest last. The context of the session has ended by then, and lends its values.
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
 	uris := p.changes.End()
@@ -114,6 +122,7 @@ func (s *Session) ID() string {
 	if id := s.id.Load(); id != nil {
 		return *id
 	}
+	// Of several goroutines that ask first, one sets it, and all return that.
 	id := rand.Text()
 	s.id.CompareAndSwap(nil, &id)
 	return *s.id.Load()
@@ -149,6 +158,7 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 }
 
 // logBudget returns the budget of the session's client.
+// All messages to the client count, whichever request they belong to.
 func (s *Session) logBudget() *logBudget {
 	if budget := s.logs.Load(); budget != nil {
 		return budget

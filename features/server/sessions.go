@@ -23,6 +23,9 @@ import (
 
 // sessions contains the peers that the server serves, from the opening of their links until
 // everything of theirs has ended.
+// A peer is counted in gone from enter until the end of leave. So Close knows of everything that may still run for a
+// client. Its counts move to over in the step in which it leaves live, so that no sample counts it twice, or not at
+// all.
 type sessions struct {
 	server *Server
 	cancel context.CancelFunc // ends host.ctx
@@ -36,6 +39,8 @@ type sessions struct {
 }
 
 // leaveAtOnce is leave for a goroutine that must not wait.
+// It is called on the goroutine that ends a link, and nearly all sessions are idle at their end: only for those that
+// have something to wait for is a goroutine started.
 func (ss *sessions) leaveAtOnce(p *peer) {
 	if p.changes.Stop() {
 		ss.leave(p)
@@ -45,6 +50,7 @@ func (ss *sessions) leaveAtOnce(p *peer) {
 }
 
 // enter registers a peer until it leaves.
+// If the server is closed, the peer was never there, and the caller closes the link.
 func (ss *sessions) enter(p *peer) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -57,6 +63,8 @@ func (ss *sessions) enter(p *peer) error {
 	return nil
 }
 
+// leave ends what belongs to a peer, and may wait for code of the program. The hub forgets the listener first, so
+// that no change reaches one that is ending. The counts are read when the Conn has ended, and do not change any more.
 func (ss *sessions) leave(p *peer) {
 	ss.server.subscriptions.Remove(&p.changes)
 	p.end()
@@ -84,6 +92,7 @@ func (ss *sessions) close(ctx context.Context) func() error {
 	var closing sync.WaitGroup
 	var first atomic.Pointer[error]
 	for p := range ss.live {
+		// All at the same time: each may take until the deadline, and they share one.
 		closing.Go(func() {
 			if err := p.conn.Close(ctx); err != nil && !errors.Is(err, conn.ErrNotRunning) {
 				first.CompareAndSwap(nil, &err)
@@ -148,6 +157,7 @@ func (ss *sessions) sample() *telemetry.ServerSample {
 	ss.mu.Lock()
 	sample := &telemetry.ServerSample{Total: ss.over}
 	sample.Total.Settled = slices.Clone(ss.over.Settled)
+	// In the same step as over: a peer that leaves now is counted here, with what it has counted until its end.
 	live := slices.Collect(maps.Keys(ss.live))
 	ss.mu.Unlock()
 	states := make(map[string]int)
@@ -169,11 +179,13 @@ func (ss *sessions) describe(client *Client) *Client {
 	ss.mu.Lock()
 	last := ss.last.Value()
 	ss.mu.Unlock()
+	// Without the mutex, because a client decides how much there is to compare.
 	if last != nil && reflect.DeepEqual(last, client) {
 		return last
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+	// Weak, so that the description of a client that has left does not stay with the server.
 	ss.last = weak.Make(client)
 	return client
 }
@@ -196,6 +208,8 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 		client:  ss.describe(&Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities}),
 		offered: &result.Capabilities,
 	}
+	// What follows is done only for the session that there is. No other request of the session runs yet: the Conn
+	// serves what the client has sent behind initialize after the answer to it.
 	if !p.session.CompareAndSwap(nil, session) {
 		return nil, refusal.New(jsonrpc.CodeInvalidRequest, "the session is initialized already")
 	}
@@ -205,6 +219,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	}
 	p.dialect.Negotiated(version, nil)
 	p.wantOffered(session.offered)
+	// Last, since it reads what the session is, and lets the link keep it.
 	p.begun(session)
 	return result, nil
 }

@@ -14,6 +14,9 @@ import (
 )
 
 // subscriptions serves the subscriptions of clients, and tells them of changes.
+// A legacy client subscribes to one resource at a time, for as long as its session lives, and its subscriptions take
+// room. A modern client says everything that it wants in one request, subscriptions/listen, which lasts as long as
+// the subscription.
 type subscriptions struct {
 	*changes.Hub
 	server *Server
@@ -31,6 +34,8 @@ func newSubscriptionRoom(bytes int) *share.Pool {
 func (s *Server) ResourceUpdated(uri string) { s.subscriptions.Tell(changes.Resource(uri)) }
 
 // claim claims a resource for a request that changes its subscription. It waits for as long as a request may wait.
+// A session waits for itself here: for its own request about the same resource, which the program has not decided on
+// yet.
 func (ss *subscriptions) claim(ctx context.Context, c *call, uri string) (release func(), err error) {
 	if due := c.in.StartBy(); !due.IsZero() {
 		var cancel context.CancelFunc
@@ -54,6 +59,8 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	switch {
 	case err != nil:
 		return nil, c.resourceFault(params.URI, err)
+	// The session has ended while the program decided. It said yes, so it must hear of the end, and nobody else knows
+	// of this subscription.
 	case ended:
 		c.peer.unsubscribedLater(ctx, params.URI)
 	case added:
@@ -82,6 +89,8 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 		return nil, err
 	}
 	defer release()
+	// Before the program is told: it may take long, and what the link keeps must not have the subscription any more
+	// if the process ends.
 	if ss.Unsubscribe(&c.peer.changes, params.URI) {
 		c.peer.keep()
 		c.peer.unsubscribed(ctx, params.URI)
@@ -105,13 +114,19 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes.Listener)
+	// Deferred functions run from below: first the hub forgets the listener, then End waits for a notification that
+	// is being sent. So nothing follows the answer. The program hears that each resource has ended on another
+	// goroutine, with a context that has not.
 	defer func() { c.peer.unsubscribedLater(ctx, mine.End()...) }()
+	// Before the hub knows the listener, because the program decides. A change in between is not missed: the client
+	// reads when it has the acknowledgement.
 	granted := ss.grant(ctx, c, mine, &params.Notifications)
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
 	mine.Use(func(all []changes.Change) ([]changes.Change, time.Duration) { return ss.send(ctx, c, all, id, broken) })
 	if len(ss.server.options.Middleware) == 0 {
 		params.Meta = nil // nobody else needs it while the subscription stays open
 	}
+	// From now on changes become pending. None is sent before Begin, so the acknowledgement is the first message.
 	ss.Add(mine)
 	defer ss.Remove(mine)
 	for _, id := range granted.TaskIDs {

@@ -36,9 +36,12 @@ func (s *Server) table() map[string]*method {
 	for _, m := range rows {
 		methods[m.Name] = m
 	}
+	// These differ in how they encode their result: what initialize says was mostly encoded before, and a task is
+	// written in another way by each era.
 	initialize, called := methods[protocol.MethodInitialize], methods[protocol.MethodCallTool]
 	initialize.encode, called.encode = s.capabilities.encodeIntroduced(initialize.encode), encodeCalled(called.encode)
 	called.mayLackMeta = true
+	// Last, since a Route replaces the whole row, with what was changed here.
 	s.route(methods)
 	return methods
 }

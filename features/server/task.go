@@ -14,6 +14,8 @@ import (
 )
 
 // A taskJob is the call of a tool that is a task, or may become one.
+// It has two calls. The request that began it is answered while the handler may still run, and is over then. What the
+// handler sees is another one, with the same id, whose questions and progress go to the task.
 type taskJob struct {
 	of      *tasks.Task
 	*call         // the request that began it
@@ -44,11 +46,15 @@ func (c taskContext) Value(key any) any {
 	return c.job.values.Value(key)
 }
 
+// newJob reads what is needed of the request, which may be answered before the handler has returned. Nothing runs
+// yet, and nothing was reserved.
 func (ts *taskMethods) newJob(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) *taskJob {
 	c.addMeta()
 	about := tasks.About{
 		Tool: tl.definition.Name, Owner: c.Origin.Identity, Client: cmp.Or(c.Origin.Identity, network.Of(c.Origin.Address())), From: c.client(), Size: c.size,
 	}
+	// Only the client of 2025-11-25 may ask for a time. More than the server gives is cut here already, so that it
+	// cannot overflow.
 	if asked := params.Task; !c.modern && asked != nil && asked.TTL != nil {
 		about.TTL = time.Duration(min(*asked.TTL, ts.options.TTL.Milliseconds())) * time.Millisecond
 	}
@@ -64,7 +70,10 @@ func (j *taskJob) show() {
 		Context: taskContext{j.of.Life(), j}, Request: c.Request, in: c.in, method: c.method, offered: c.offered, modern: c.modern, level: c.level,
 		task: &inTask{j.of, c}, asked: &asked{id: c.CallID()},
 	}
+	// Else what the handler finds by its request would be the call that was answered.
 	j.seen.Request.call = j.seen
+	// The round may already have a questioner and a state: the call is in converse, and asks there until it is a
+	// task.
 	if c.asked != nil {
 		j.of.AskFirst(c.asked.questioner)
 		j.seen.asked.state = c.asked.state
@@ -83,6 +92,7 @@ func (j *taskJob) Begun(id string) {
 
 // Run implements tasks.Job.
 func (j *taskJob) Run(ctx context.Context) (err error) {
+	// What an earlier run has returned is no result of this one.
 	j.result = nil
 	j.result, err = j.tool.run(taskContext{ctx, j}, j.params)
 	var required *InputRequired
@@ -135,6 +145,8 @@ func (ts *taskMethods) call(ctx context.Context, c *call, tl *tool, params *prot
 	if !c.modern || waits {
 		return ts.serve(ctx, j)
 	}
+	// converse may refuse the round without running the handler. Then the place is given back here; otherwise Serve
+	// sees to that.
 	started := false
 	defer func() {
 		if !started {
@@ -158,6 +170,7 @@ func (ts *taskMethods) serve(ctx context.Context, j *taskJob) (*protocol.CallToo
 	case j.tool.asking != nil && j.tool.asking.how == Reruns:
 		after = max(after, asksFirst)
 	}
+	// If this returns no task, the handler has returned, and nobody else writes the result.
 	created, err := ts.Serve(ctx, j.of, after)
 	switch {
 	case err != nil:

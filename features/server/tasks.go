@@ -36,6 +36,8 @@ type taskMethods struct {
 	server       *Server
 }
 
+// init makes the tasks of a server that permits them, from options in which each zero is its default. It is called
+// once, by New, after the rounds have their limits.
 func (ts *taskMethods) init(s *Server, o *TaskOptions) {
 	ts.server = s
 	if o == nil {
@@ -164,6 +166,8 @@ func (ts *taskMethods) offerList(c *call, result *protocol.InitializeResult) *pr
 }
 
 // watch notifies a legacy client of changes of a task that it started.
+// Two steps: what the client wants, and where the hub looks for those who do. A session that has ended wants nothing,
+// and must not stay in the hub.
 func (ts *taskMethods) watch(p *peer, id string) {
 	if p.changes.Want(changes.Task(id)) {
 		p.server.hub.Watch(&p.changes, id)
@@ -176,6 +180,7 @@ func (ts *taskMethods) watch(p *peer, id string) {
 func (ts *taskMethods) statusOf(ctx context.Context, p *peer, id string) (any, error) {
 	r, err := ts.look(ctx, p, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
+		// After this notification there can be none: the outcome of a task does not change.
 		p.changes.Unwant(changes.Task(id))
 		p.server.hub.Unwatch(&p.changes, id)
 	}

@@ -73,6 +73,11 @@ type TaskStore interface {
 
 // A MemoryTaskStore keeps tasks in the memory of the process. The zero value is
 // ready to use, with the default bounds.
+// A task holds one place and its bytes, both as a part of what its client may have, from its first Save until it is
+// removed. A task that has not ended also holds room for its failure, so that it can always fail. Expired tasks are
+// removed when the store is used: it has no timer and no goroutine.
+//
+// Records are copied on their way in and out, but what they point to is shared.
 type MemoryTaskStore struct {
 	MaxTasks int // how many tasks are kept; default 10,000, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
 	MaxBytes int // the size of all tasks together, in bytes; default 16 MiB, which clients share; a task that is there may grow to half while an eighth is free
@@ -114,6 +119,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	if err := m.reserve(next); err != nil {
 		return err
 	}
+	// It may be earlier than the truth, never later: then expire looks at all tasks once, and finds none.
 	if len(m.tasks) == 0 || r.Expires.Before(m.oldest) {
 		m.oldest = r.Expires
 	}
@@ -139,6 +145,8 @@ func (m *MemoryTaskStore) reserve(next storedTask) error {
 	if !known && !m.places.Take(next.of(), 1) {
 		return fmt.Errorf("%w: it has %d tasks, and %s", ErrTaskStoreFull, len(m.tasks), m.places.Refused(1))
 	}
+	// A task that is there may grow beyond the share of its client, because the result of work that was done would be
+	// lost. Something new may not.
 	take := m.bytes.Take
 	if known {
 		take = m.bytes.Grow
@@ -146,6 +154,7 @@ func (m *MemoryTaskStore) reserve(next storedTask) error {
 	if grows := next.size - before.size; grows < 0 {
 		m.bytes.Give(next.of(), -grows)
 	} else if !take(next.of(), grows) {
+		// Both or nothing: a task that is refused leaves no trace.
 		if !known {
 			m.places.Give(next.of(), 1)
 		}
@@ -219,6 +228,7 @@ func (m *MemoryTaskStore) remove(id string) {
 // expire removes expired tasks. The caller holds the mutex.
 func (m *MemoryTaskStore) expire() {
 	now := time.Now()
+	// As nearly always: nothing has expired, so the tasks need not be gone through.
 	if len(m.tasks) == 0 || now.Before(m.oldest) {
 		return
 	}

@@ -23,6 +23,8 @@ func toolInput[In any](t *protocol.Tool) (accepted json.RawMessage, read func(*p
 	if _, raw := any(*new(In)).(*protocol.CallToolParams); raw {
 		return t.InputSchema, func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
 	}
+	// Also with a schema of the program: the type must be an object, and its tags have the defaults if the schema has
+	// none.
 	inferred := typed.InferObject(reflect.TypeFor[In](), t.InputSchema)
 	defaults := inferred.Defaults()
 	if len(t.InputSchema) == 0 {
@@ -31,6 +33,7 @@ func toolInput[In any](t *protocol.Tool) (accepted json.RawMessage, read func(*p
 		accepted = t.InputSchema
 		if declared := typed.DeclaredDefaults(t.InputSchema, !inferred.TakesAny()); declared != nil {
 			defaults = declared
+			// Tried out once: every call that leaves the arguments out would fail.
 			if _, err := typed.Decode[In](defaults.FillIn(json.RawMessage("{}"))); err != nil {
 				panic(fmt.Sprintf("the defaults of the input schema do not fit %v: %v", reflect.TypeFor[In](), err))
 			}
@@ -122,6 +125,7 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 			return nil, refusal.New(jsonrpc.CodeInternalError, "the output cannot be encoded: %s", refusal.Explain(err))
 		}
 		r := &protocol.CallToolResult{Content: text(string(raw)), StructuredContent: raw}
+		// The text stays that of the value alone: a model reads it, and does not need the wrapping.
 		if wrapped {
 			r.StructuredContent = append(append(json.RawMessage(`{"result":`), raw...), '}')
 		}
@@ -138,6 +142,7 @@ func describeOutput(t *protocol.Tool, of reflect.Type) (wrapped bool) {
 	}
 	wrapped = !inferred.IsObject()
 	if len(t.OutputSchema) > 0 {
+		// A schema that cannot be compiled is no reason to wrap: mustCompileOutput says what is wrong with it.
 		own, err := schema.Compile(context.Background(), t.OutputSchema)
 		return wrapped && err == nil && own.IsObject()
 	}

@@ -106,6 +106,9 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 		panic("no function")
 	}
 	checkToolName(t.Name)
+	// These set the schemas of the definition, so they come before all that reads them. Everything that may panic
+	// comes before Set: a mistake leaves the tool that was there. Clients are told last, so that one that asks at
+	// once finds the new one.
 	accepted, read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
 	added := &tool{settings: newSettings(o), definition: &t, input: typed.MustCompile(accepted), headers: mustMirrored(t.InputSchema)}
@@ -157,6 +160,7 @@ func (t *tool) mustCompileOutput() {
 
 // splitEras sets what the two eras differ in: whether a call may become a task is a part of the
 // definition only in 2025-11-25. It panics if the task support is unknown.
+// Both definitions are shared by all calls, and do not change after that.
 func (t *tool) splitEras() {
 	t.modern, t.taskSupport = t.definition, protocol.TaskForbidden
 	if t.definition.Execution != nil {
@@ -228,6 +232,8 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 	if err != nil {
 		return nil, err
 	}
+	// Before a call may become a task: invalid arguments are answered at once, in every revision and whatever the
+	// tool, and take no place.
 	switch invalid, late := t.validate(ctx, c, params.Arguments); {
 	case late != nil:
 		return nil, late
@@ -244,6 +250,7 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 	} else {
 		result, err = t.call(ctx, c, params)
 	}
+	// What the tool returns is checked when the task has ended; see taskJob.Outcome.
 	if err == nil && result != nil && result.Task != nil {
 		return result, nil
 	}
@@ -257,13 +264,16 @@ func (ts *tools) find(ctx context.Context, c *call, params *protocol.CallToolPar
 		return nil, err
 	}
 	t, ok := ts.Get(params.Name)
+	// One answer for both, so that a client does not learn of a tool that is hidden from it.
 	if !ok || !ts.server.sees(ctx, t.feature()) {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown tool %q", refusal.Shorten(params.Name, refusal.LongestName))
 	}
+	// Only a name that there is: metrics have a series for each, and a client must not make more of them.
 	c.in.SetTarget(params.Name)
 	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
 	}
+	// The handler gets the params themselves, and not by the context of the call, which adds the _meta.
 	if t.takesParams {
 		c.addMeta()
 	}
@@ -305,6 +315,8 @@ func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParam
 	if t.asking != nil || params.InputResponses != nil || params.RequestState != nil {
 		return t.converse(ctx, c, params, func(ctx context.Context) (*protocol.CallToolResult, error) { return t.run(ctx, params) })
 	}
+	// The handler may still return InputRequired, so what it has done counts as its first run: a second one would
+	// have its effects twice.
 	result, err := t.run(ctx, params)
 	if err == nil || !requiresInput(err) {
 		return result, err
@@ -320,6 +332,7 @@ func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParam
 }
 
 // converse runs a handler that may ask the client.
+// It completes the params first: a handler that waits finds its request without the context of the call.
 func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
 	c.addMeta()
 	about := asking.Subject{Method: c.Method, Name: params.Name, Arguments: params.Arguments, Identity: c.Origin.Identity}
@@ -335,6 +348,7 @@ func (t *tool) check(ctx context.Context, result *protocol.CallToolResult) (*pro
 	switch {
 	case result == nil:
 		return nil, refusal.New(jsonrpc.CodeInternalError, "tool %q has returned no result", t.definition.Name)
+	// A failure has no structured content that a schema could describe, and a question is no result yet.
 	case t.output == nil || result.IsError || result.InputRequired != nil:
 		return result, nil
 	case len(result.StructuredContent) == 0:
@@ -358,6 +372,7 @@ func (t *tool) failure(c *call, err error) (*protocol.CallToolResult, error) {
 	var fault *jsonrpc.Error
 	var arguments *argumentError
 	switch err = c.fault(err); {
+	// What has a code of the protocol keeps it. The text of a panic is for the log, not for a model.
 	case errors.As(err, &fault), isPanic(err):
 		return nil, err
 	case errors.As(err, &arguments):

@@ -53,12 +53,14 @@ func CheckAnswer(ctx context.Context, key string, q protocol.InputRequest, answe
 	return nil
 }
 
+// checkElicited may set the content of an answer: that belongs to the request which brought it.
 func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protocol.InputResponse) error {
 	result, ok := answer.(*protocol.ElicitResult)
 	if !ok {
 		return errors.New("it is no answer to an elicitation")
 	}
 	switch result.Action {
+	// Whatever content the client has sent along is not looked at: no form has to be filled in to say no.
 	case protocol.ElicitDecline, protocol.ElicitCancel:
 		return nil
 	case protocol.ElicitAccept:
@@ -72,6 +74,7 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 	if err != nil {
 		return err
 	}
+	// A user may agree to a form and leave all of it empty. The schema decides whether that is enough.
 	if len(result.Content) == 0 {
 		result.Content = json.RawMessage("{}")
 	}
@@ -82,6 +85,7 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 }
 
 // CheckKinds is for a client that answers what this process has not asked, so that the questions are unknown. It rejects answers that fit no kind of question, before a state is used up.
+// Whether a form is filled in as its schema says is seen when a handler that Reruns asks for it again.
 func CheckKinds(ctx context.Context, answers protocol.InputResponses) error {
 	for key, answer := range answers {
 		switch answer := answer.(type) {

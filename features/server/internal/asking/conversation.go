@@ -76,6 +76,7 @@ func (v *Conversation) NextKey() string { return fmt.Sprint(v.number.Add(1)) }
 
 // Ask implements Questioner. It runs on goroutines of the handler, which may ask several things at the same time. They come
 // one after the other: a client shows one question at a time, and two that have the same key must not both be new.
+// Waiting for the turn ends with ctx, as that for an answer does.
 func (v *Conversation) Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	select {
 	case v.turn <- struct{}{}:
@@ -83,6 +84,8 @@ func (v *Conversation) Ask(ctx context.Context, asked protocol.InputRequests) (p
 	case <-ctx.Done():
 		return nil, UnansweredBy(context.Cause(ctx))
 	}
+	// Only with the turn: in a call that waits, the round may have changed meanwhile, and with it what its client
+	// says that it can be asked.
 	asked, err := v.courier.Fitting(asked)
 	if err != nil {
 		return nil, err
@@ -103,6 +106,7 @@ func (v *Conversation) askFitting(ctx context.Context, asked protocol.InputReque
 		if err != nil {
 			return nil, err
 		}
+		// A delivery brings an answer to each of its questions, or fails: what is recorded is never a part.
 		v.Answer(answers)
 	}
 	return v.Answers(asked), nil
@@ -141,6 +145,7 @@ func Park(q *Questions) *Parked {
 }
 
 // Take takes the answers to open questions, as Questions.Answer does.
+// The courier holds the mutex of its questions meanwhile. It may call Take again, until nothing is open.
 func (p *Parked) Take(answers protocol.InputResponses, fits Fits) (taken bool, err error) {
 	left, taken, err := p.Questions.Answer(answers, fits)
 	if err == nil {
@@ -160,6 +165,7 @@ func (p *Parked) Settle() bool {
 }
 
 // Refuse ends the wait with an error. Only the first one counts.
+// It may be called by any goroutine, and never waits, since there is room for one error and the others are dropped.
 func (p *Parked) Refuse(why error) {
 	select {
 	case p.refused <- why:

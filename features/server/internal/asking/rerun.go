@@ -37,6 +37,7 @@ func NewRerun(c Caller, before map[string]Digest, early ...protocol.InputRespons
 	a.caller = c
 	a.Begin(a)
 	a.Resume(before)
+	// What came last wins. It is not only for the first questions: any of the run may have its answer there.
 	if len(early) > 0 {
 		all := make(protocol.InputResponses)
 		for _, some := range early {
@@ -55,11 +56,13 @@ func RunAgain[R any](ctx context.Context, a *Rerun, run func(context.Context) (R
 	a.mu.Lock()
 	a.open, a.end = nil, end
 	a.now.Forget()
+	// The keys are the numbers, so each run must count from the same one.
 	a.number.Store(0)
 	a.mu.Unlock()
 	result, err := run(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// The questions of a broken call must not be asked, even if the handler makes a result of the error.
 	if a.broken != nil {
 		a.open = nil
 		return *new(R), a.broken
@@ -68,6 +71,8 @@ func RunAgain[R any](ctx context.Context, a *Rerun, run func(context.Context) (R
 }
 
 // Ask implements Questioner.
+// It takes the place of that of the Conversation: the mutex is the turn, since nothing here waits. The questions of
+// this run are recorded first: a key for two of them is an error of the handler, which may go on.
 func (a *Rerun) Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,6 +26,14 @@ type Spent interface {
 
 // Rounds are what every call that asks needs of its server, whichever way it asks: how long it may take, and the states
 // that clients store between rounds. No state is used twice, whichever node sees it first.
+// A round deals with a state in this order:
+//
+//	Open       it belongs to this call and has not expired, and the answers are of a known kind. Nothing changes
+//	MayGoOn    the call can go on here. From now on the state is used up, unless a handler waits: its ticket is, in Resume
+//	the handler runs, or goes on
+//	Ask        what it asks next is sealed into a new state
+//
+// Whatever a client can mend is refused before MayGoOn: it presents the same state again, with other answers.
 type Rounds struct {
 	limits  Limits
 	sealer  *Sealer
@@ -39,6 +47,8 @@ type Rounds struct {
 	order [][16]byte             // the keys of spent, oldest first
 }
 
+// mostSpent bounds the states that are remembered as used. Beyond it the oldest is forgotten, and if it has not
+// expired, it could be used again.
 const mostSpent = 65_536
 
 // NewRounds returns rounds. If spent is nil, the states that were used are kept in memory.
@@ -52,6 +62,8 @@ func NewRounds(l Limits, sealer *Sealer, spent Spent) *Rounds {
 func (rs *Rounds) MaxRounds() int { return rs.limits.MaxRounds }
 
 // Bound returns a context with the time limit for one question to a legacy client.
+// The time covers all questions that are asked together. The function must be called: it also lets go of the context
+// of the server, which lives on.
 func (rs *Rounds) Bound(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, expire := context.WithTimeoutCause(ctx, rs.limits.Expiry, fmt.Errorf("%w: it took longer than %v", ErrUnanswered, rs.limits.Expiry))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -70,6 +82,8 @@ func (rs *Rounds) BoundCall(ctx context.Context) (context.Context, context.Cance
 }
 
 // First returns the state of a call before its first round.
+// The end of the call is fixed here. Later rounds take it over from the state, so no number of questions makes a call
+// last longer.
 func (rs *Rounds) First() *State { return &State{End: time.Now().Add(rs.limits.CallExpiry).Unix()} }
 
 // Open opens the state that a client presents, and returns it with those of its answers that the call has asked for and does
@@ -96,6 +110,8 @@ func (rs *Rounds) MayGoOn(ctx context.Context, st *State, waits bool) error {
 		if first, err := rs.spend(ctx, st); err != nil || !first {
 			return Refuse("the requestState was used: the call is over, make it anew")
 		}
+	// Requests with this state are sent to its node. So it came to the right one, and the process there is another
+	// one than it was.
 	case st.Process != rs.process && st.Node != "":
 		return Refuse("the call is over, because its node has ended: make it anew")
 	case !waits || st.Process != rs.process:
@@ -116,6 +132,7 @@ func (rs *Rounds) spend(ctx context.Context, st *State) (bool, error) {
 		return false, nil
 	}
 	now := time.Now()
+	// By the order of use, not of expiry: one that expires late keeps others behind it in memory, up to mostSpent.
 	for len(rs.order) > 0 && (len(rs.order) >= mostSpent || rs.spent[rs.order[0]].Before(now)) {
 		delete(rs.spent, rs.order[0])
 		rs.order = rs.order[1:]
@@ -130,6 +147,8 @@ func (rs *Rounds) Require(c Caller, about Subject, next *State, questions protoc
 	if len(questions) == 0 && own == nil {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
 	}
+	// Only a modern client gets here, which gets questions as they are. So this checks that it may be asked, and
+	// changes nothing.
 	if _, err := c.Fitting(questions); err != nil {
 		return nil, err
 	}
@@ -143,9 +162,11 @@ func (rs *Rounds) Require(c Caller, about Subject, next *State, questions protoc
 
 // Ask ends a round with questions.
 func (rs *Rounds) Ask(about Subject, next *State, open protocol.InputRequests) (*protocol.InputRequired, error) {
+	// What counts is the number in the state, which the client cannot change: the rounds may have been on many nodes.
 	if next.Round++; next.Round > rs.limits.MaxRounds {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
 	}
+	// The state of a call that waits has one already: the ticket.
 	if next.ID == nil {
 		next.ID = newID()
 	}

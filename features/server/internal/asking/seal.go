@@ -30,6 +30,8 @@ import (
 // check makes the state longer (ADR-0031). The state of a call that waits begins with the
 // name of its node, in clear and authenticated, so that every node can forward it there
 // (ADR-0075).
+// A sealed state is: a version and the name of the node, in clear; then, in base64, the id of the key, a random
+// nonce, and what was encrypted. All of this counts for largestState, in both directions.
 const (
 	largestState = 64 << 10 // the maximum size of a sealed state, in bytes
 	keyIDSize    = 4
@@ -93,6 +95,8 @@ func (k *Keyring) Check() error {
 }
 
 // now returns the keys of the present secrets, at least one.
+// It may be called by any goroutine. If several find that the secrets have changed, each derives its own keys, which
+// are equal, and the one whose keys are kept reports what is wrong with them.
 func (k *Keyring) now() ([]sealKey, error) {
 	secrets, latest := k.Secrets(), k.latest.Load()
 	if latest == nil || !slices.EqualFunc(latest.secrets, secrets, bytes.Equal) {
@@ -105,6 +109,8 @@ func (k *Keyring) now() ([]sealKey, error) {
 	return latest.keys, latest.err
 }
 
+// deriveKeys does not go on with the secrets that are good if one is bad: the mistake would stay unseen until that one
+// is the only one. The secrets are copied, since the program may overwrite its own, and a change would not be seen then.
 func deriveKeys(secrets [][]byte) *derivedKeys {
 	d := new(derivedKeys)
 	for _, secret := range secrets {
@@ -122,6 +128,8 @@ func deriveKey(secret []byte) (key sealKey, err error) {
 	if len(secret) < 32 {
 		return key, fmt.Errorf("a secret has %d bytes, which is less than 32", len(secret))
 	}
+	// The label keeps these keys apart from whatever else a program derives from the same secret. The id comes from
+	// it, too, and tells nothing about the key.
 	derived, err := hkdf.Key(sha256.New, secret, nil, "bowline requestState", 32+keyIDSize)
 	if err != nil {
 		return key, err
@@ -142,6 +150,7 @@ func noSecret() *jsonrpc.Error {
 }
 
 // bound returns the authenticated data for a state of this call that names a node, or "".
+// Two calls have the same data only if they are the same in all parts: each part stands behind its length.
 func (s *Sealer) bound(about Subject, node string, key [keyIDSize]byte) ([]byte, error) {
 	arguments := jsontext.Value("{}")
 	if about.Arguments != nil {
@@ -153,6 +162,7 @@ func (s *Sealer) bound(about Subject, node string, key [keyIDSize]byte) ([]byte,
 		if len(raw) == 0 || raw[0] == 'n' { // no arguments and an empty object are the same
 			arguments = jsontext.Value("{}")
 		}
+		// A client may write the members in another order in the next round, or numbers in another form.
 		if err := arguments.Canonicalize(); err != nil {
 			return nil, err
 		}
@@ -170,6 +180,8 @@ func (s *Sealer) Seal(about Subject, st *State) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Only a handler that waits ties the call to this node. The next round of any other call may go to every node,
+	// and must not be sent here.
 	if st.Node = ""; st.Process != "" {
 		st.Node = s.Node
 	}
@@ -184,6 +196,7 @@ func (s *Sealer) Seal(about Subject, st *State) (string, error) {
 	}
 	text := base64.RawURLEncoding.EncodeToString(key.aead.Seal(key.id[:], nil, plain, bound))
 	sealed := nodename.StateVersion + nodename.Join(st.Node, text)
+	// Open would refuse it. So the call fails now, with a reason, and not when its user has answered.
 	if len(sealed) > largestState {
 		return "", fmt.Errorf("server: the state of the call has %d bytes, which is more than %d", len(sealed), largestState)
 	}
@@ -191,6 +204,8 @@ func (s *Sealer) Seal(about Subject, st *State) (string, error) {
 }
 
 // Open opens a state, if it was sealed for this call and has not expired.
+// It has no effect: MayGoOn uses the state up. Each reason has the same answer, apart from a server without secrets,
+// so whoever tries out states does not learn how far they get.
 func (s *Sealer) Open(about Subject, sealed string) (*State, error) {
 	node := nodename.OfState(sealed)
 	text, ok := strings.CutPrefix(sealed, nodename.StateVersion+nodename.Join(node, ""))
@@ -206,6 +221,8 @@ func (s *Sealer) Open(about Subject, sealed string) (*State, error) {
 		return nil, noSecret()
 	}
 	for _, key := range keys {
+		// The secret of an older state may have moved down in the list, so all keys are looked at; only the one with
+		// the id decrypts.
 		if [keyIDSize]byte(raw[:keyIDSize]) != key.id {
 			continue
 		}
@@ -218,6 +235,8 @@ func (s *Sealer) Open(about Subject, sealed string) (*State, error) {
 			break
 		}
 		st := &State{Node: node}
+		// The times are in what is encrypted, so a client cannot extend them. The earlier one holds: that of the
+		// question, or that of the call.
 		if protocol.Unmarshal(plain, st) != nil || time.Now().Unix() >= min(st.Until, st.End) {
 			break
 		}

@@ -30,6 +30,7 @@ func NewHub(room *share.Pool) *Hub {
 }
 
 // Add adds a listener, until Remove.
+// It must come before Watch, and before the first change that the listener may not miss.
 func (h *Hub) Add(l *Listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,6 +91,7 @@ func (h *Hub) who(c Change) iter.Seq[*Listener] {
 }
 
 // Tell tells the listeners of this server of a change, and those of other nodes.
+// To publish is only scheduled: the carrier between nodes runs on the goroutine of a timer, never on the caller's.
 func (h *Hub) Tell(c Change) {
 	h.TellHere(c)
 	if h.nodes != nil {
@@ -99,6 +101,7 @@ func (h *Hub) Tell(c Change) {
 
 // TellHere tells the listeners of this server alone, of what no other node could report: it must be
 // somewhere that all nodes can read.
+// A change that another node has published comes in here, too, and must not be published again.
 func (h *Hub) TellHere(c Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -122,6 +122,7 @@ func (l *Listener) fire() {
 	pending := l.pending.all()
 	l.pending, l.firing = set{}, true
 	l.mu.Unlock()
+	// Without the mutex: this runs code of the program, and what changes meanwhile becomes pending.
 	unsent, wait := l.send(pending)
 	l.mu.Lock()
 	l.timer, l.firing = nil, false
@@ -130,6 +131,8 @@ func (l *Listener) fire() {
 		l.fired = nil
 	}
 	l.mu.Unlock()
+	// Only what is still wanted: the client may have unsubscribed while it was being sent. After End this adds
+	// nothing.
 	l.addAfter(wait, unsent)
 }
 
@@ -174,6 +177,7 @@ func (l *Listener) End() (uris []string) {
 	if len(l.wanted.uris) > 0 {
 		uris = slices.Sorted(maps.Keys(l.wanted.uris))
 	}
+	// With nothing wanted, a running send finds nothing that it could make pending again.
 	l.wanted = set{}
 	if l.timer != nil && l.timer.Stop() {
 		l.sending.Done()
@@ -185,6 +189,7 @@ func (l *Listener) End() (uris []string) {
 
 // Hold makes AwaitHolds wait for Release. It reports false if the listener has ended already: then nothing
 // waits any more.
+// Once the listener has ended, AwaitHolds may already wait for a count of zero, which must not rise any more.
 func (l *Listener) Hold() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -146,6 +146,7 @@ func (n *nodes) fire() {
 	n.send(messages)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// The interval begins when the last message has gone out: a slow carrier gets fewer of them, and not a queue.
 	n.timer, n.next = nil, time.Now().Add(Interval)
 	if !n.closed {
 		n.schedule()
@@ -235,6 +236,8 @@ func (n *nodes) await(over <-chan time.Time) bool {
 }
 
 // tellAgain reports whether tellAll has to go on.
+// The two marks change in one step, so a message that comes in now either sets again before this, or starts another
+// tellAll.
 func (n *nodes) tellAgain() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -66,6 +66,8 @@ func (h *Hub) Restore(ctx context.Context, l *Listener, of share.Client, may fun
 				h.give(l, uri)
 			}
 		}
+		// Not a decision of the program: it was interrupted. Those that are left stay awaited, so a link that keeps
+		// the state keeps them.
 		if err != nil && ctx.Err() != nil {
 			for _, left := range uris[i:] {
 				l.unclaim(left)
@@ -109,6 +111,7 @@ func (l *Listener) decide(uri string, left []string, has bool) (ended bool) {
 	case !l.ended:
 		l.wanted.add(Resource(uri))
 	}
+	// Requests for the resource go on now, and find it decided.
 	close(l.subscribing.claimed[uri])
 	delete(l.subscribing.claimed, uri)
 	return l.ended

@@ -117,6 +117,7 @@ func (h *Hub) Unsubscribe(l *Listener, uri string) bool {
 func (h *Hub) take(l *Listener, of share.Client, uri string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// GiveAll has run, or is about to: nobody would give back what is taken now.
 	if l.ended {
 		return nil
 	}
@@ -145,6 +146,7 @@ func (h *Hub) give(l *Listener, uri string) {
 }
 
 // GiveAll gives back what a session has taken, which has ended.
+// It is called once, after End, by whoever ends the session: no request takes room after that.
 func (h *Hub) GiveAll(l *Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

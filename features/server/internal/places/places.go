@@ -29,6 +29,8 @@ func Piece(bytes, byDefault int) int {
 
 // Enter takes a place for a call whose request takes so much memory. A request that takes more than its client ever
 // gets counts that, so it is served when nobody else holds much.
+// It takes all or nothing, and never waits: a handler that is refused has had no effect, and its client may try
+// again.
 func (p Places) Enter(of share.Client, bytes int) error {
 	bytes = p.fit(of, bytes)
 	if !p.Handlers.Take(of, 1) {
@@ -56,6 +58,7 @@ func (p Places) fit(of share.Client, bytes int) int {
 
 // Await waits for handlers until the deadline of ctx, and at least for the grace.
 // It returns the names of those that are still running.
+// The handlers are not ended here; whoever calls has done that. The goroutine that waits for them may outlive Await.
 func Await(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) []string {
 	over := WhenDone(running)
 	patience := time.NewTimer(grace)

@@ -26,6 +26,8 @@ type preset struct {
 // with adds the default of a member. Value is nil if only members of it have defaults: then a
 // missing member becomes an object of them.
 func (d Defaults) with(name string, value stdjson.RawMessage, within Defaults) Defaults {
+	// A member without any default must stay missing: filled in as an object, it would hide that the client has left
+	// out what is required.
 	if value == nil && within == nil {
 		return d
 	}
@@ -117,6 +119,7 @@ func withMembers(object stdjson.RawMessage, missing []*preset) stdjson.RawMessag
 	if end < 0 {
 		return object
 	}
+	// With a comma for each member. Names that have to be escaped take more; then append gets it.
 	size := end + len("}")
 	for _, p := range missing {
 		size += len(p.name) + len(p.value) + len(`,"":`)

@@ -175,6 +175,7 @@ func describeDefault(field reflect.StructField, s *jsonschema.Schema) error {
 	if s.Default, err = protocol.Marshal(value); err != nil {
 		return err
 	}
+	// With the options of a call: what would be refused there must be refused here.
 	if err := json.Unmarshal(s.Default, reflect.New(field.Type).Interface(), typed); err != nil {
 		return err
 	}

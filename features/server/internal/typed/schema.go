@@ -62,6 +62,8 @@ func derive(t reflect.Type) (Schema, error) {
 	if t.Kind() == reflect.Interface {
 		return Schema{}, errors.New("an interface may be anything: name a concrete type")
 	}
+	// First all types, so that the error names what is wrong: package jsonschema would describe some of them, and
+	// wrongly.
 	schemas := ownSchemas{}
 	if err := schemas.collect(t, map[reflect.Type]bool{}); err != nil {
 		return Schema{}, err
@@ -94,6 +96,7 @@ func (s Schema) TakesAny() bool {
 
 // Wrap returns the schema of an object with one required member, for values that are no objects.
 // The wrapped schema is shared.
+// The specification allows only objects as structured content before 2026-07-28 (2025-11-25 server/tools).
 func (s Schema) Wrap(name string) Schema {
 	return Schema{Schema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{name: s.Schema}, Required: []string{name}}}
 }

@@ -57,6 +57,7 @@ func TextDecoder[T any](s Schema) func(context.Context, map[string]string) (T, e
 	decode := Decoder[T](s.Defaults())
 	return func(ctx context.Context, texts map[string]string) (value T, err error) {
 		members := make(map[string]stdjson.RawMessage, len(texts))
+		// Names that the schema does not know go in as well: whether there may be any, the validator decides.
 		for name, text := range texts {
 			if members[name], err = s.memberOf(name, text); err != nil {
 				return value, err
