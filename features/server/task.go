@@ -37,8 +37,11 @@ type taskContext struct {
 }
 
 func (c taskContext) Value(key any) any {
-	if key == (requestKey{}) {
+	switch key {
+	case requestKey{}:
 		return &c.job.seen.Request
+	case callKey{}: // the call that made the task ends when it is answered
+		return c.job.seen
 	}
 	if value := c.Context.Value(key); value != nil {
 		return value

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -150,6 +151,56 @@ func TestToolsThatSleepHoldNoTurn(t *testing.T) {
 		}
 		for range sleepers {
 			<-wake
+		}
+	})
+}
+
+// busyStore makes others take all turns when a task is saved first: the request was read then, its arguments were not.
+type busyStore struct {
+	MemoryTaskStore
+	s    *Server
+	stop chan struct{}
+	once sync.Once
+}
+
+func (b *busyStore) Save(ctx context.Context, r *TaskRecord) error {
+	b.once.Do(func() {
+		places := max(1, runtime.GOMAXPROCS(0)-1)
+		taken := make(chan struct{}, places)
+		for range places {
+			go b.s.turns.Do(context.Background(), sender{link: new(peer)}, turn.Small+1, nil, func() { taken <- struct{}{}; <-b.stop })
+		}
+		for range places {
+			<-taken
+		}
+	})
+	return b.MemoryTaskStore.Save(ctx, r)
+}
+
+// Large arguments of a task are decoded in turn, although the call that has made the task was answered meanwhile.
+//
+// Guarantees: G-0085.3
+func TestLargeArgumentsOfATaskWaitForTheirTurn(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		store := &busyStore{stop: make(chan struct{})}
+		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Tasks: &TaskOptions{Store: store}})
+		store.s = s
+		defer s.Close(t.Context())
+		AddTool(s, protocol.Tool{Name: "sum", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(_ context.Context, in numbers) (int, error) { return len(in.Values), nil })
+		session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Tasks: true}).Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(t.Context())
+		task, err := session.StartTool(t.Context(), &protocol.CallToolParams{Name: "sum", Arguments: values})
+		if err != nil || task.ID() == "" {
+			t.Fatalf("the call has become no task: %v", err)
+		}
+		synctest.Wait() // the request is over, and the arguments wait for their turn
+		close(store.stop)
+		if result, err := task.Wait(t.Context()); err != nil || result.IsError {
+			t.Errorf("got %v, %v", result, err)
 		}
 	})
 }
