@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -58,26 +59,17 @@ func endOnce(t *testing.T, policy supervisor.Restart, end func() error, failed, 
 	if (status.LastFailure != nil) != failed {
 		t.Errorf("the last failure is %v, want a failure: %v", status.LastFailure, failed)
 	}
-	if !restarted && ((c.Err() != nil) != failed || !isClosed(c.Done())) {
-		t.Errorf("Err is %v, Done is closed: %v; want an error: %v, and closed", c.Err(), isClosed(c.Done()), failed)
+	if !restarted && ((c.Err() != nil) != failed || !wait.IsClosed(c.Done())) {
+		t.Errorf("Err is %v, Done is closed: %v; want an error: %v, and closed", c.Err(), wait.IsClosed(c.Done()), failed)
 	}
-	if restarted && (c.Err() != nil || isClosed(c.Done()) || status.Restarts != 1) {
+	if restarted && (c.Err() != nil || wait.IsClosed(c.Done()) || status.Restarts != 1) {
 		t.Errorf("after a restart Err is %v, Done is closed: %v, %v; want neither and one restart",
-			c.Err(), isClosed(c.Done()), status)
+			c.Err(), wait.IsClosed(c.Done()), status)
 	}
-	if err := c.Restart(t.Context()); err != nil || c.Err() != nil || isClosed(c.Done()) {
+	if err := c.Restart(t.Context()); err != nil || c.Err() != nil || wait.IsClosed(c.Done()) {
 		t.Errorf("Restart returned %v, Err is %v; want no error", err, c.Err())
 	}
 	stop(t, s)
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // A panic of a child is its failure, with the value and the stack. Its siblings go on.
@@ -294,7 +286,7 @@ func TestRestartOfAChild(t *testing.T) {
 		}
 		done := b.Done()
 		d.want(t, "b is stopping", "b has ended")
-		if err := b.Restart(t.Context()); err != nil || isClosed(b.Done()) || !isClosed(done) {
+		if err := b.Restart(t.Context()); err != nil || wait.IsClosed(b.Done()) || !wait.IsClosed(done) {
 			t.Errorf("Restart returned %v, want no error and a new Done", err)
 		}
 		d.want(t, "b starts", "b runs")
@@ -363,8 +355,8 @@ func TestStopAndRestartConcurrently(t *testing.T) {
 		if err := c.Restart(t.Context()); !errors.Is(err, supervisor.ErrStopped) {
 			t.Errorf("Restart returned %v, want ErrStopped", err)
 		}
-		if err := <-stopped; err != nil || !isClosed(c.Done()) {
-			t.Errorf("Stop returned %v, Done is closed: %v; want no error, true", err, isClosed(c.Done()))
+		if err := <-stopped; err != nil || !wait.IsClosed(c.Done()) {
+			t.Errorf("Stop returned %v, Done is closed: %v; want no error, true", err, wait.IsClosed(c.Done()))
 		}
 		if err := c.Restart(t.Context()); err != nil {
 			t.Errorf("after the child is over, Restart returned %v, want no error", err)
@@ -506,7 +498,7 @@ func TestDeleteOfATerminatedChildOutdatesAReport(t *testing.T) {
 		if err := c.Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !isClosed(report.Changed()) || !isClosed(above.Changed()) {
+		if !wait.IsClosed(report.Changed()) || !wait.IsClosed(above.Changed()) {
 			t.Error("the reports are not outdated")
 		}
 		if left := ids(pool.Report().Children); len(left) != 0 || len(report.Children) != 1 {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -52,7 +53,7 @@ func TestConnIsRestartedWithItsSiblings(t *testing.T) {
 			t.Errorf("id %d after %d, epoch %d, after %v; want a higher id in epoch 2 at once",
 				after, before, c.Status().Epoch, time.Since(began))
 		}
-		if got := s.Report().Children[1]; got.Restarts != 1 || got.LastFailure != nil || isClosed(child.Done()) {
+		if got := s.Report().Children[1]; got.Restarts != 1 || got.LastFailure != nil || wait.IsClosed(child.Done()) {
 			t.Errorf("got %v, want one restart and no failure", got)
 		}
 		stop(t, s)
@@ -86,7 +87,7 @@ func TestConnIsRestartedWithItsSupervisor(t *testing.T) {
 		if err := root.Wait(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) {
 			t.Errorf("Wait returned %v, want an IntensityError", err)
 		}
-		if c.State() != conn.Closing || !isClosed(c.Done()) || !isClosed(child.Done()) {
+		if c.State() != conn.Closing || !wait.IsClosed(c.Done()) || !wait.IsClosed(child.Done()) {
 			t.Errorf("the Conn is %s, want closing; its supervisor:\n%v", c.State(), pool.Report())
 		}
 		stop(t, acceptors)

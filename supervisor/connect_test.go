@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -195,10 +196,10 @@ func TestPanickingConnUsesUpTheIntensity(t *testing.T) {
 		if err := s.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Child != "panicky" || len(opened) != 4 {
 			t.Errorf("Wait returned %v after epochs %v, want an IntensityError that names panicky after 4", err, opened)
 		}
-		if sibling.State() != conn.Closing || !isClosed(sibling.Done()) {
+		if sibling.State() != conn.Closing || !wait.IsClosed(sibling.Done()) {
 			t.Errorf("the sibling is %s, want closing", sibling.State())
 		}
-		if err := c.AwaitReady(t.Context()); err == nil || !isClosed(c.Done()) {
+		if err := c.AwaitReady(t.Context()); err == nil || !wait.IsClosed(c.Done()) {
 			t.Errorf("the Conn is %s, AwaitReady returned %v; want it done, and an error", c.State(), err)
 		}
 	})
@@ -213,7 +214,7 @@ func TestEachFailureCountsOnce(t *testing.T) {
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
 		c := panickingConn(4, &opened)
 		connect(t, pool, c)
-		if err := root.Wait(t.Context()); !errors.As(err, new(*conn.PanicError)) || !isClosed(c.Done()) {
+		if err := root.Wait(t.Context()); !errors.As(err, new(*conn.PanicError)) || !wait.IsClosed(c.Done()) {
 			t.Errorf("Wait returned %v, want a PanicError and the Conn done", err)
 		}
 		r := root.Report().Children[0]
@@ -327,7 +328,7 @@ func TestConnWithoutItsNameIsClosed(t *testing.T) {
 		awaitReady(t, c)
 		store.lost(errors.New("the lease is over"))
 		first.end(returns(errBroken))
-		if err := child.Err(); !errors.As(err, new(*registry.TakenError)) || !isClosed(c.Done()) {
+		if err := child.Err(); !errors.As(err, new(*registry.TakenError)) || !wait.IsClosed(c.Done()) {
 			t.Errorf("Err is %v, the Conn is %s; want a TakenError, done", err, c.State())
 		}
 		if err := c.AwaitReady(t.Context()); err == nil {

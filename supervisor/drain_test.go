@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -203,7 +204,7 @@ func TestDrainThatDoesNotEndRun(t *testing.T) {
 			s := supervisor.New(supervisor.Options{})
 			c := start(t, s, supervisor.ChildSpec{Run: idle, Drain: drain})
 			took, err := closeInTime(t, s)
-			if took != 0 || !isClosed(c.Done()) || (err == nil) != (name == "returns") {
+			if took != 0 || !wait.IsClosed(c.Done()) || (err == nil) != (name == "returns") {
 				t.Errorf("%s: Close returned %v after %v, want it at once, an error only for a panic", name, err, took)
 			}
 		})
@@ -393,7 +394,7 @@ func TestDrainMayOutliveRun(t *testing.T) {
 		})
 		synctest.Wait()
 		took, err := closeInTime(t, s)
-		if after = running.Err(); err != nil || took != 10*time.Second || !isClosed(c.Done()) || during != nil || after == nil {
+		if after = running.Err(); err != nil || took != 10*time.Second || !wait.IsClosed(c.Done()) || during != nil || after == nil {
 			t.Errorf("Close returned %v after %v; contexts during the drain: %v, afterwards: %v; want no error after 10s, none, ended",
 				err, took, during, after)
 		}
@@ -430,7 +431,7 @@ func TestFailureDuringADrainOutdatesAReport(t *testing.T) {
 		before := s.Report()
 		script.end(returns(errBroken))
 		after := s.Report()
-		if after.Children[0].Failures != before.Children[0].Failures && !isClosed(before.Changed()) {
+		if after.Children[0].Failures != before.Children[0].Failures && !wait.IsClosed(before.Changed()) {
 			t.Errorf("%d failures, then %d, and the first report is not outdated",
 				before.Children[0].Failures, after.Children[0].Failures)
 		}

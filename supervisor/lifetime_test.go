@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -37,7 +38,7 @@ func TestStopOfASupervisorThatWaitsForItsRestart(t *testing.T) {
 		for range 2 { // at the same time, since the supervisor is restarted when they return
 			callers.Go(func() {
 				err := pool.Stop(t.Context())
-				if !errors.As(err, new(*supervisor.IntensityError)) || !errors.Is(err, rude) || strings.Contains(err.Error(), `stopping child "failing"`) || !isClosed(c.Done()) {
+				if !errors.As(err, new(*supervisor.IntensityError)) || !errors.Is(err, rude) || strings.Contains(err.Error(), `stopping child "failing"`) || !wait.IsClosed(c.Done()) {
 					t.Errorf("Stop returned %v, want an IntensityError and rude, and the child done", err)
 				}
 			})
@@ -71,7 +72,7 @@ func TestCloseOfASupervisorThatWaitsForItsRestart(t *testing.T) {
 			if advance(after); pool.Report().State != state {
 				t.Errorf("want pool %s, report:\n%v", state, root.Report())
 			}
-			if err := pool.Close(t.Context()); err != nil || !isClosed(c.Done()) {
+			if err := pool.Close(t.Context()); err != nil || !wait.IsClosed(c.Done()) {
 				t.Errorf("%v: Close returned %v, the Conn is %v; want no error, done", state, err, c.State())
 			}
 			advance(time.Minute)

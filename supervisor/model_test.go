@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -211,7 +212,7 @@ func (m *model) check(t *rapid.T) {
 	for _, c := range m.children {
 		want = append(want, line{c.id, c.state, c.restarts})
 		runs := int64(c.restarts + 1)
-		if c.script.runs.Load() != runs || isClosed(c.child.Done()) == c.runs() {
+		if c.script.runs.Load() != runs || wait.IsClosed(c.child.Done()) == c.runs() {
 			t.Fatalf("%s ran %d times, want %d and %s", c.id, c.script.runs.Load(), runs, c.state)
 		}
 	}

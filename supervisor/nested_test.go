@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -74,7 +75,7 @@ func TestEscalation(t *testing.T) {
 		c := start(t, inner, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 		other := start(t, inner, supervisor.ChildSpec{ID: "other", Run: idle})
 		for range 2 {
-			if isClosed(root.Report().Changed()) || isClosed(c.Done()) {
+			if wait.IsClosed(root.Report().Changed()) || wait.IsClosed(c.Done()) {
 				t.Fatal("the root gave up before the second failure")
 			}
 			failing.end(returns(errBroken))
@@ -85,7 +86,7 @@ func TestEscalation(t *testing.T) {
 				t.Errorf("Wait returned %v, want %q in it", err, part)
 			}
 		}
-		if !isClosed(c.Done()) || !isClosed(other.Done()) {
+		if !wait.IsClosed(c.Done()) || !wait.IsClosed(other.Done()) {
 			t.Error("children of a supervisor that gave up are not done")
 		}
 	})
@@ -287,7 +288,7 @@ func TestNestedSupervisorIsStoppedThroughItsChild(t *testing.T) {
 		root := supervisor.New(supervisor.Options{})
 		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
 		c := start(t, pool, supervisor.ChildSpec{ID: "a", Run: idle})
-		if err := poolChild.Stop(t.Context()); err != nil || !isClosed(c.Done()) {
+		if err := poolChild.Stop(t.Context()); err != nil || !wait.IsClosed(c.Done()) {
 			t.Errorf("Stop returned %v, want no error, and a done", err)
 		}
 		if _, err := pool.Start(t.Context(), supervisor.ChildSpec{Run: idle}); !errors.Is(err, supervisor.ErrStopped) {
@@ -344,7 +345,7 @@ func TestRefusedSupervisorIsFree(t *testing.T) {
 		report := root.Report()
 		c := start(t, pool, supervisor.ChildSpec{Run: failing.run})
 		failing.end(returns(errBroken))
-		if !isClosed(c.Done()) || isClosed(report.Changed()) {
+		if !wait.IsClosed(c.Done()) || wait.IsClosed(report.Changed()) {
 			t.Errorf("want the child done, and the report of root not outdated:\n%v\n%v", pool.Report(), report)
 		}
 		stop(t, root)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -236,11 +237,11 @@ func TestReportIsOutdatedByAnyChangeBelow(t *testing.T) {
 		for _, name := range []string{"start", "restart"} {
 			r, same := root.Report(), root.Report()
 			synctest.Wait()
-			if isClosed(r.Changed()) {
+			if wait.IsClosed(r.Changed()) {
 				t.Errorf("%s: the report is outdated before the change", name)
 			}
 			changes[name]()
-			if !isClosed(r.Changed()) || !isClosed(same.Changed()) {
+			if !wait.IsClosed(r.Changed()) || !wait.IsClosed(same.Changed()) {
 				t.Errorf("%s: the report is not outdated after the change", name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/google/go-cmp/cmp"
 )
@@ -59,7 +60,7 @@ func TestStopNamesStuckChildren(t *testing.T) {
 		if took := time.Since(began); took != 7*time.Second {
 			t.Errorf("Stop took %v, want 7s", took)
 		}
-		if !isClosed(first.Done()) {
+		if !wait.IsClosed(first.Done()) {
 			t.Error("Stop left a child running that does not ignore its stop")
 		}
 		if again := s.Stop(t.Context()); !errors.Is(again, err) {
@@ -85,7 +86,7 @@ func TestNoRestartWhileStopping(t *testing.T) {
 			t.Errorf("Restart returned %v, want ErrStopped", err)
 		}
 		child.end(returns(errBroken))
-		if !isClosed(c.Done()) || child.runs.Load() != 1 {
+		if !wait.IsClosed(c.Done()) || child.runs.Load() != 1 {
 			t.Errorf("the child ran %d times, want 1", child.runs.Load())
 		}
 		close(release)

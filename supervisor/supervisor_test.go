@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -387,7 +388,7 @@ func TestDeleteForgetsAChild(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, found := s.Child("a"); found || len(s.Report().Children) != 0 || !isClosed(c.Done()) {
+		if _, found := s.Child("a"); found || len(s.Report().Children) != 0 || !wait.IsClosed(c.Done()) {
 			t.Errorf("want no child, and a done; report:\n%v", s.Report())
 		}
 		stop(t, s)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 //go:embed page.html
@@ -66,7 +68,7 @@ func (e *entrance) render(knows bool) (*rendering, error) {
 	if knows {
 		class = 1
 	}
-	if last := e.drawn.last[class]; last != nil && !isClosed(last.changed) {
+	if last := e.drawn.last[class]; last != nil && !wait.IsClosed(last.changed) {
 		return last, nil
 	}
 	next := &rendering{changed: e.gateway.Changed(), single: make(map[string]part)}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const (
@@ -78,27 +80,18 @@ func (d *Door) follow(r *http.Request, s stream, send func() (changed <-chan str
 	for {
 		changed, err := send()
 		sent := time.Now()
-		for err == nil && !isClosed(changed) {
+		for err == nil && !wait.IsClosed(changed) {
 			timer.Reset(idlePing)
 			if !d.await(r, changed, timer) {
 				return
 			}
-			if !isClosed(changed) {
+			if !wait.IsClosed(changed) {
 				err = s.write(": still here\n\n")
 			}
 		}
 		if timer.Reset(max(settle, pace-time.Since(sent))); err != nil || !d.await(r, nil, timer) {
 			return
 		}
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -162,7 +163,7 @@ func (m *streamModel) end(t *rapid.T) {
 		t.Fatalf("DELETE got %d", c.status)
 	}
 	for _, s := range m.streams {
-		if s.on != nil && !isClosed(s.on.done) {
+		if s.on != nil && !wait.IsClosed(s.on.done) {
 			t.Fatalf("a connection of stream %d outlives its session", s.number)
 		}
 	}
@@ -170,15 +171,6 @@ func (m *streamModel) end(t *rapid.T) {
 		t.Fatalf("a session that has ended got %d, and has %d bytes in the store", c.status, m.store.all.bytes)
 	}
 	m.begin()
-}
-
-func isClosed(done chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // post sends a request, whose response becomes a stream at the first event, or after a second.
@@ -275,7 +267,7 @@ func (m *streamModel) finish(s *modelStream) {
 
 // detach checks that the connection of a stream has ended.
 func (m *streamModel) detach(t *rapid.T, s *modelStream) {
-	if synctest.Wait(); s.on != nil && !isClosed(s.on.done) {
+	if synctest.Wait(); s.on != nil && !wait.IsClosed(s.on.done) {
 		t.Fatalf("a connection of stream %d is still open", s.number)
 	}
 	s.on = nil
@@ -322,7 +314,7 @@ func (m *streamModel) comesBack(t *rapid.T, s *modelStream, index int) {
 	c.want = append(c.want, events...)
 	s.read, s.known, s.stuck = len(s.events), true, false
 	m.conns = append(m.conns, c)
-	if isClosed(c.done) != s.over {
+	if wait.IsClosed(c.done) != s.over {
 		t.Fatalf("the connection of stream %d has ended: %v", s.number, !s.over)
 	}
 	if s.over {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -333,29 +334,20 @@ func TestChanges(t *testing.T) {
 	c, s := New(), Server{Name: "s"}
 	equal(t, "nothing yet", c.Apply(planned(s), []Server{s}), nil)
 	changed := c.Changed()
-	if !c.Learn(s, Tools, tools("t")) || !closed(changed) {
+	if !c.Learn(s, Tools, tools("t")) || !wait.IsClosed(changed) {
 		t.Error("a new tool is no change")
 	}
 	changed = c.Changed()
 	later := tools("t")
 	later.At = noon.Add(time.Hour)
-	if c.Learn(s, Tools, later) || !closed(changed) {
+	if c.Learn(s, Tools, later) || !wait.IsClosed(changed) {
 		t.Error("the same tools are a change, or their age is none")
 	}
 	changed = c.Changed()
-	if c.Learn(Server{Name: "other"}, Tools, tools("t")) || c.Learn(s, "other", tools("t")) || closed(changed) {
+	if c.Learn(Server{Name: "other"}, Tools, tools("t")) || c.Learn(s, "other", tools("t")) || wait.IsClosed(changed) {
 		t.Error("a server that is not there, or another list, is a change")
 	}
 	equal(t, "the server leaves", c.Apply(planned(), nil), []Kind{Tools})
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // A catalogue under failures, late answers, reloads and restarts is what a plain model says: for each server of the

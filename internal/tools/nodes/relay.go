@@ -3,6 +3,8 @@ package nodes
 import (
 	"net"
 	"sync"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Relay passes connections on, until it is stalled: then nothing passes, and neither side is
@@ -37,7 +39,7 @@ func (r *Relay) Address() string { return r.listener.Addr().String() }
 func (r *Relay) Stall() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if isClosed(r.gate) && !r.closed {
+	if wait.IsClosed(r.gate) && !r.closed {
 		r.gate = make(chan struct{})
 	}
 }
@@ -46,17 +48,8 @@ func (r *Relay) Stall() {
 func (r *Relay) Resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !isClosed(r.gate) {
+	if !wait.IsClosed(r.gate) {
 		close(r.gate)
-	}
-}
-
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
