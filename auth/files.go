@@ -236,7 +236,7 @@ func (s *Files) checkDir() error {
 }
 
 // write replaces a whole file.
-func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err error) {
+func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) error {
 	entry, err := e.MarshalBinary()
 	if err != nil {
 		return err
@@ -249,32 +249,13 @@ func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err er
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(s.dir, ".new-*") // CreateTemp uses mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
-		}
-	}()
-	_, err = file.Write(text)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(file.Name(), path); err == nil {
-		private.SyncFolder(s.dir)
-	}
-	return err
+	return private.Replace(path, text)
 }
 
 // sweep removes files that killed writers have left, because they contain secrets. Files
 // that are being written are younger than staleAge.
 func (s *Files) sweep(now time.Time) error {
-	left, err := filepath.Glob(filepath.Join(s.dir, ".new-*"))
+	left, err := filepath.Glob(filepath.Join(s.dir, private.Unfinished))
 	for _, path := range left {
 		info, failed := os.Lstat(path)
 		if failed == nil && now.Sub(info.ModTime()) > staleAge {

@@ -158,7 +158,7 @@ func encodeFile(s *Snapshot) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-func write(path string, s *Snapshot) (err error) {
+func write(path string, s *Snapshot) error {
 	dir := filepath.Dir(path)
 	if err := private.CheckFolder(dir); err != nil {
 		return err
@@ -170,23 +170,5 @@ func write(path string, s *Snapshot) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
-		}
-	}()
-	if _, err = file.Write(text); err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(file.Name(), path); err == nil {
-		private.SyncFolder(dir)
-	}
-	return err
+	return private.Replace(path, text)
 }
