@@ -3,36 +3,17 @@
 package command
 
 import (
-	"bufio"
 	"encoding/json"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
 )
-
-// startWatched is startUp with the address of its page.
-func startWatched(t *testing.T, path string, args ...string) (r *upRun, page string) {
-	t.Helper()
-	r = &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", ":0", "--admin", ":0"}, args...)...)}
-	stderr, err := r.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.lines = bufio.NewScanner(stderr)
-	page = regexp.MustCompile(`http://[^;]*`).FindString(r.await("the page is "))
-	r.await("bowline: serving ")
-	return r, page
-}
 
 // shortFolder is one for sockets, whose paths may not be long.
 func shortFolder(t *testing.T) string {
@@ -76,7 +57,7 @@ func TestAGatewayIsOperated(t *testing.T) {
 	mcpFile(t, path, "one", "two")
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	bowline(t, "", "ps").want(t, 3, "", "bowline up starts one")
-	up, page := startWatched(t, path)
+	up := startUp(t, path)
 	defer up.end()
 	of := func(args ...string) outcome { t.Helper(); return bowline(t, "", append(args, "--file", path)...) }
 	isReady := func(s admin.ServerReport) bool { return s.State == admin.Ready && s.PID != 0 && s.Tools > 0 }
@@ -100,7 +81,7 @@ func TestAGatewayIsOperated(t *testing.T) {
 	if now := awaitServer(t, path, "two", isReady); now.PID != two.PID {
 		t.Errorf("the other server: %+v", now)
 	}
-	response, err := http.Get(page)
+	response, err := http.Get(up.page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +90,7 @@ func TestAGatewayIsOperated(t *testing.T) {
 	if rows := strings.Count(string(text), `data-state="ready"`); response.StatusCode != http.StatusOK || rows != 2 || strings.Contains(string(text), "/v1/servers/") {
 		t.Errorf("the page has %d rows that are ready: %d %s", rows, response.StatusCode, text)
 	}
-	response, err = http.Post(page+"v1/servers/one/restart", "", nil)
+	response, err = http.Post(up.page+"v1/servers/one/restart", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +117,7 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 		}
 	}
 	withTop(`{"admin": {"socket": "` + socket + `"}}`)
-	up, _ := startWatched(t, path)
+	up := startUp(t, path)
 	defer up.end()
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", info, err)

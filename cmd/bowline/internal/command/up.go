@@ -130,7 +130,7 @@ func (u *upping) run(cmd *cobra.Command) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %d servers\n", render.Flat(u.path), len(file.Names()))
 		return err
 	}
-	listener, err := u.listen()
+	listener, _, err := process.ListenHere("--http", u.address, u.insecure, "there are no logins: whoever reaches it may call every tool")
 	if err != nil {
 		return err
 	}
@@ -205,20 +205,6 @@ func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	}
 	o.Login = func(s *mcpjson.Server) (sessions.Login, error) { return authfile.Logins(logins)(s) }
 	return o
-}
-
-// listen refuses to serve other machines by accident. It asks what it listens at, and not how the address is written: a name may
-// mean anything.
-func (u *upping) listen() (net.Listener, error) {
-	listener, err := process.Listen("--http", u.address)
-	if err != nil {
-		return nil, err
-	}
-	if at, ok := listener.Addr().(*net.TCPAddr); !u.insecure && (!ok || !at.IP.IsLoopback()) {
-		err := process.Refuse("--http %s is reached by other machines, and there are no logins: whoever reaches it may call every tool; use --insecure if that is meant", u.address)
-		return nil, errors.Join(err, listener.Close())
-	}
-	return listener, nil
 }
 
 // apply starts, stops and restarts servers, and says which. It fails if nothing is changed, because of the whole file. A server that cannot

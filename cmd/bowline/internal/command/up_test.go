@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,14 +26,15 @@ import (
 type upRun struct {
 	t     *testing.T
 	cmd   *exec.Cmd
+	page  string // its URL
 	url   string
 	lines *bufio.Scanner // of its standard error
 }
 
 // startUp runs `bowline up` over a file, and waits until it serves.
-func startUp(t *testing.T, path string, args ...string) *upRun {
+func startUp(t *testing.T, path string) *upRun {
 	t.Helper()
-	r := &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", ":0", "--admin", ":0"}, args...)...)}
+	r := &upRun{t: t, cmd: command(t, "up", path, "--http", ":0", "--admin", ":0")}
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +43,7 @@ func startUp(t *testing.T, path string, args ...string) *upRun {
 		t.Fatal(err)
 	}
 	r.lines = bufio.NewScanner(stderr)
+	r.page = regexp.MustCompile(`http://[^;]*`).FindString(r.await("the page is "))
 	_, r.url, _ = strings.Cut(r.await("bowline: serving "), "serving ")
 	return r
 }

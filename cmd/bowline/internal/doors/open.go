@@ -63,7 +63,7 @@ func (d *Doors) openPage(o Options) error {
 	if o.Page == Off {
 		return nil
 	}
-	listener, isHere, err := listen(o)
+	listener, isHere, err := process.ListenHere("--admin", o.Page, o.Insecure, "what goes there is not encrypted")
 	if wrong := (*process.Failure)(nil); errors.As(err, &wrong) {
 		return err
 	} else if err != nil {
@@ -78,21 +78,6 @@ func (d *Doors) openPage(o Options) error {
 	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}}))
 	o.Say("the page is http://" + listener.Addr().String() + "/; to act there, enter the token in " + path)
 	return nil
-}
-
-// listen listens for the page, and reports whether only this machine reaches it. It asks what it listens at: a name may mean anything.
-func listen(o Options) (listener net.Listener, isHere bool, err error) {
-	listener, err = process.Listen("--admin", o.Page)
-	if err != nil {
-		return nil, false, err
-	}
-	at, ok := listener.Addr().(*net.TCPAddr)
-	isHere = ok && at.IP.IsLoopback()
-	if !isHere && !o.Insecure {
-		err := process.Refuse("--admin %s is reached by other machines, and what goes there is not encrypted; use --insecure if that is meant", o.Page)
-		return nil, false, errors.Join(err, listener.Close())
-	}
-	return listener, isHere, nil
 }
 
 func (d *Doors) serve(listener net.Listener, handler http.Handler) {

@@ -25,3 +25,18 @@ func Listen(flag, address string) (net.Listener, error) {
 	}
 	return listener, nil
 }
+
+// ListenHere listens as Listen does, and reports whether only this machine reaches the address. If others do, it refuses that unless
+// insecure is set, and says why. It asks what it listens at, and not how the address is written: a name may mean anything.
+func ListenHere(flag, address string, insecure bool, why string) (listener net.Listener, isHere bool, err error) {
+	listener, err = Listen(flag, address)
+	if err != nil {
+		return nil, false, err
+	}
+	at, ok := listener.Addr().(*net.TCPAddr)
+	if isHere = ok && at.IP.IsLoopback(); !isHere && !insecure {
+		err := Refuse("%s %s is reached by other machines, and %s; use --insecure if that is meant", flag, address, why)
+		return nil, false, errors.Join(err, listener.Close())
+	}
+	return listener, isHere, nil
+}
