@@ -42,15 +42,17 @@ func callTool(ctx context.Context, session *client.Session, tool string, argumen
 
 // occupy makes others do as much large work as is possible, until it is ended.
 func (s *Server) occupy(ctx context.Context) (end func()) {
-	stop, ended := make(chan struct{}), make(chan struct{})
 	places := max(1, runtime.GOMAXPROCS(0)-1)
+	stop, begun, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	for range places {
 		go func() {
-			_ = s.turns.Do(ctx, sender{link: new(peer)}, turn.Small+1, nil, func() { <-stop })
+			_ = s.turns.Do(ctx, sender{link: new(peer)}, turn.Small+1, nil, func() { begun <- struct{}{}; <-stop })
 			ended <- struct{}{}
 		}()
 	}
-	synctest.Wait()
+	for range places {
+		<-begun
+	}
 	return func() {
 		close(stop)
 		for range places {
@@ -159,21 +161,12 @@ func TestToolsThatSleepHoldNoTurn(t *testing.T) {
 type busyStore struct {
 	MemoryTaskStore
 	s    *Server
-	stop chan struct{}
 	once sync.Once
+	end  func()
 }
 
 func (b *busyStore) Save(ctx context.Context, r *TaskRecord) error {
-	b.once.Do(func() {
-		places := max(1, runtime.GOMAXPROCS(0)-1)
-		taken := make(chan struct{}, places)
-		for range places {
-			go b.s.turns.Do(context.Background(), sender{link: new(peer)}, turn.Small+1, nil, func() { taken <- struct{}{}; <-b.stop })
-		}
-		for range places {
-			<-taken
-		}
-	})
+	b.once.Do(func() { b.end = b.s.occupy(context.WithoutCancel(ctx)) })
 	return b.MemoryTaskStore.Save(ctx, r)
 }
 
@@ -182,7 +175,7 @@ func (b *busyStore) Save(ctx context.Context, r *TaskRecord) error {
 // Guarantees: G-0085.3
 func TestLargeArgumentsOfATaskWaitForTheirTurn(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		store := &busyStore{stop: make(chan struct{})}
+		store := new(busyStore)
 		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Tasks: &TaskOptions{Store: store}})
 		store.s = s
 		defer s.Close(t.Context())
@@ -198,7 +191,7 @@ func TestLargeArgumentsOfATaskWaitForTheirTurn(t *testing.T) {
 			t.Fatalf("the call has become no task: %v", err)
 		}
 		synctest.Wait() // the request is over, and the arguments wait for their turn
-		close(store.stop)
+		store.end()
 		if result, err := task.Wait(t.Context()); err != nil || result.IsError {
 			t.Errorf("got %v, %v", result, err)
 		}
