@@ -205,12 +205,5 @@ func (g *Gateway) Close(ctx context.Context) error {
 	err := g.server.Close(ctx)
 	err = errors.Join(err, g.set.Close(ctx))
 	g.news.close()
-	return errors.Join(err, g.save())
-}
-
-func (g *Gateway) save() error {
-	if g.options.Catalogue == "" {
-		return nil
-	}
-	return g.known.Save()
+	return errors.Join(err, g.known.Save())
 }

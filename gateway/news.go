@@ -78,11 +78,12 @@ func (g *Gateway) announce(kinds []catalogue.Kind) {
 	for _, kind := range kinds {
 		g.server.ListChanged(featureOf[kind])
 	}
-	g.unsaved.Store(nil)
-	if err := g.save(); err != nil {
+	if err := g.known.Save(); err != nil {
 		text := "what servers offer is not kept for the next start: " + err.Error()
 		g.unsaved.Store(&text)
 		g.log().Warn("bowline: what servers offer is not kept for the next start", "error", err)
+	} else {
+		g.unsaved.Store(nil)
 	}
 }
 

@@ -40,13 +40,12 @@ func planOf(file *mcpjson.File, longest int, roots []protocol.Root, before map[s
 	longest = cmp.Or(top.MaxName, longest)
 	file.Reject(nil)
 	wrong := p.read(file, top.Prefix, before)
-	_, problems := names.Make(longest, p.called())
-	for _, problem := range problems {
-		wrong[problem.Server] = problem.Message
+	p.name(longest, wrong)
+	if len(wrong) > 0 { // those that are rejected are what they were before
+		file.Reject(wrong)
+		p.read(file, top.Prefix, before)
+		p.name(longest, wrong)
 	}
-	file.Reject(wrong)
-	p.read(file, top.Prefix, before) // those that were rejected are what they were before
-	p.names, _ = names.Make(longest, p.called())
 	return p, nil
 }
 
@@ -83,11 +82,17 @@ func entryOf(s *mcpjson.Server, prefix *string) entry {
 	return e
 }
 
-func (p *plan) called() (called []names.Server) {
-	for _, e := range p.entries {
-		called = append(called, e.called)
+// name gives the servers their names, and adds to wrong those that cannot have theirs.
+func (p *plan) name(longest int, wrong map[string]string) {
+	called := make([]names.Server, len(p.entries))
+	for i, e := range p.entries {
+		called[i] = e.called
 	}
-	return called
+	var problems []names.Problem
+	p.names, problems = names.Make(longest, called)
+	for _, problem := range problems {
+		wrong[problem.Server] = problem.Message
+	}
 }
 
 func (p *plan) servers() (servers []catalogue.Server) {

@@ -82,16 +82,18 @@ func fromHere(r *http.Request) bool {
 }
 
 // reads guards what the door shows to everybody if it is open.
-func (g guard) reads(next http.HandlerFunc) http.Handler { return g.gate(next, g.web.Open) }
+func (g guard) reads(next http.HandlerFunc) http.Handler {
+	return g.gate(next, g.web.Open, unauthorized)
+}
 
 // shows guards what servers have written.
-func (g guard) shows(next http.HandlerFunc) http.Handler { return g.gate(next, false) }
+func (g guard) shows(next http.HandlerFunc) http.Handler { return g.gate(next, false, unauthorized) }
 
 // gate lets those pass who know the token, or everybody if it is open.
-func (g guard) gate(next http.HandlerFunc, open bool) http.Handler {
+func (g guard) gate(next http.HandlerFunc, open bool, refuse http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !open && !g.knows(r) {
-			unauthorized(w, r)
+			refuse(w, r)
 			return
 		}
 		next(w, r)

@@ -12,16 +12,13 @@ const loginHTML = `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta na
 `
 
 // sees guards the page: who may not see it gets a form for the token, in place of an answer that only programs understand.
-func (g guard) sees(next http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !g.web.Open && !g.knows(r) {
-			w.Header().Set("Content-Type", "text/html; charset=utf-8")
-			w.WriteHeader(http.StatusUnauthorized)
-			w.Write([]byte(loginHTML))
-			return
-		}
-		next(w, r)
-	})
+func (g guard) sees(next http.HandlerFunc) http.Handler { return g.gate(next, g.web.Open, askForToken) }
+
+// askForToken answers a person who may not see the page.
+func askForToken(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(http.StatusUnauthorized)
+	w.Write([]byte(loginHTML))
 }
 
 // login takes the token of a form, and lets the browser act from then on.
