@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -183,14 +184,8 @@ func notFound(ctx context.Context, uri string) error {
 	if err != nil {
 		return err
 	}
-	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf("resource not found: %q", shorten(uri)), Data: data}
+	return &jsonrpc.Error{Code: code, Message: "resource not found: " + quoted(uri), Data: data}
 }
 
-// shorten cuts a text of a client for an error.
-func shorten(text string) string {
-	const longest = 128
-	if len(text) > longest {
-		return text[:longest] + "..."
-	}
-	return text
-}
+// quoted returns a text of a client as it may appear in an error.
+func quoted(text string) string { return names.Quote(text, 128) }

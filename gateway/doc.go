@@ -15,8 +15,9 @@
 //
 // # Goroutines
 //
-// A Gateway has none of its own but a timer for announcements, and one goroutine while somebody looks at it (Changed). Requests of clients are served on the goroutines of package
-// server, and lists are read again on those on which sessions report their events. Close waits for all of them.
+// A Gateway has a timer for announcements, and one goroutine while somebody looks at it (Changed). Requests of clients are served
+// on the goroutines of package server, and lists are read again on those on which sessions report their events. Close waits
+// for all of them.
 //
 // See docs/adr/0088-the-gateway.md and docs/guide/up.md.
 package gateway

@@ -62,7 +62,7 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	}
 	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, asked.Name) }, kind)
 	if !found {
-		return item, nil, invalid("unknown %s %q", what, shorten(asked.Name))
+		return item, nil, invalid("unknown %s %s", what, quoted(asked.Name))
 	}
 	asked.Name = item.Own
 	own, err := protocol.Marshal(&asked)
@@ -117,7 +117,7 @@ func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.Ra
 	}
 	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, *name) }, kind)
 	if !found {
-		return nil, invalid("unknown reference %q", shorten(*name))
+		return nil, invalid("unknown reference %s", quoted(*name))
 	}
 	*name = item.Own
 	own, err := protocol.Marshal(&asked)

@@ -8,6 +8,9 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 )
 
+// Stop, Start and Restart are for a person who acts on one server by hand. They wait for an Apply that is under way, and the next Apply
+// for them: no session is started or ended twice.
+
 // Stop ends the session of one server, as client.Session.Close does, and keeps it ended until Start or Restart, or until
 // Apply finds other settings for it. It fails if the file that was applied last has no such server.
 func (s *Set) Stop(ctx context.Context, name string) error {
@@ -17,7 +20,7 @@ func (s *Set) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// held also if it does not run: it may be one that could not be started, and that the next Apply would try again
+	// Also if it does not run: it may be one that could not be started, and that the next Apply would try again.
 	s.held[name] = server
 	return s.endOne(ctx, name)
 }
@@ -46,9 +49,6 @@ func (s *Set) Restart(ctx context.Context, name string) error {
 	return errors.Join(s.endOne(ctx, name), s.startOne(ctx, server))
 }
 
-// A person acts on one server by hand. What acts waits for an Apply that is under way, and the next Apply for it: no session is
-// started or ended twice.
-
 // known returns a new value for a server of the file: the transport of the old one may have been given a login.
 func (s *Set) known(name string) (*mcpjson.Server, error) {
 	if s.isClosed() {
@@ -66,8 +66,7 @@ func (s *Set) endOne(ctx context.Context, name string) error {
 	return s.closeSessions(ctx, map[string]*entry{name: e})
 }
 
-// startOne reports how that went, and never whether the server is ready.
-// It starts a server although the context may have ended while the old session was closed.
+// startOne starts a server, although the context may have ended while the old session was closed. It does not wait until the server is ready.
 func (s *Set) startOne(ctx context.Context, server *mcpjson.Server) error {
 	return s.start(context.WithoutCancel(ctx), server)
 }

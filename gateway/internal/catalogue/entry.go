@@ -272,10 +272,5 @@ func beginning(text string, most int) string {
 	return text[:most]
 }
 
-// shown returns a server's text as it may appear in a notice: quoted, and not too long.
-func shown(text string) string {
-	if len(text) > shownText {
-		return fmt.Sprintf("%q...", beginning(text, shownText))
-	}
-	return fmt.Sprintf("%q", text)
-}
+// shown returns a server's text as it may appear in a notice.
+func shown(text string) string { return names.Quote(text, shownText) }

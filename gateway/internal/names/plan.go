@@ -79,7 +79,7 @@ func Make(longest int, servers []Server) (*Plan, []Problem) {
 		key, problem := p.key(server)
 		if owner, taken := owners[key]; taken && problem == "" {
 			problem = fmt.Sprintf("its tools would have the same names as those of %s, which begin with %s%s: rename one of the two, or give it a prefix",
-				quote(owner), key, between)
+				Quote(owner, longestIn), key, between)
 		} else if !taken {
 			owners[key], p.keys[server.Name] = server.Name, key
 		}
@@ -140,7 +140,7 @@ func (p *Plan) Name(server, own string) (name, notice string) {
 		notice = "the name has characters that some clients refuse"
 	}
 	name = name[:min(len(name), p.max-tail)] + "_" + digest(own)
-	return name, fmt.Sprintf("%s: %s is offered as %s", notice, quote(own), name)
+	return name, fmt.Sprintf("%s: %s is offered as %s", notice, Quote(own, longestIn), name)
 }
 
 // clean replaces each character that a client may refuse.
@@ -158,9 +158,10 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])[:digits]
 }
 
-func quote(text string) string {
-	if len(text) > longestIn {
-		return fmt.Sprintf("%q...", text[:longestIn])
+// Quote returns a text that others have written as it may appear in a message: quoted, and at most so many bytes of it.
+func Quote(text string, most int) string {
+	if len(text) > most {
+		return fmt.Sprintf("%q...", strings.ToValidUTF8(text[:most], ""))
 	}
 	return fmt.Sprintf("%q", text)
 }
