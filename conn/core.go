@@ -98,10 +98,11 @@ func newCore(r role, m machines, o *Tuning, d Dialect) *core {
 }
 
 // step applies an event at a time. The caller must perform the effects in order, before the next
-// step. Events of an incarnation that has ended change nothing, however late they come: a link,
-// handshake or timer that is slow cannot harm the next incarnation. Those that are not about one
-// incarnation come first, because they have no epoch. Credit is granted last, and the drain is
-// checked after that, so that both see what the whole event has changed.
+// step. The events that it names look at their incarnation themselves, where that matters to them.
+// Any other event of an incarnation that has ended changes nothing, except that a request is
+// reported as unserved: a handshake or answer that is slow cannot harm the next incarnation. Credit
+// is granted last, and the drain is checked after that, so that both see what the whole event has
+// changed.
 func (c *core) step(now instant, ev *event) []effect {
 	c.clearEffects()
 	switch ev.kind {
@@ -274,9 +275,9 @@ type malformedRun struct{ frames, bytes int }
 const maxMalformedBytes = 16 << 20
 
 // onMalformed counts a frame that is not a valid message. After too many in a row it gives up the
-// link: a child may print a banner or logs, but a peer that sends nothing else does not use JSON-
-// RPC. Its caller, if the frame was meant as an answer, gets an error and does not wait until its
-// timeout.
+// link: a child may print a banner or logs, but a peer that sends nothing else does not use
+// JSON-RPC. If the frame was meant as an answer, the call that waits for it ends with an error now,
+// and not at its timeout.
 func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, frames: int(ev.size), err: ev.err})
 	run := &c.malformed
@@ -312,8 +313,8 @@ func (c *core) credit() int32 {
 	return int32(c.streams.credit(c.options.Credit))
 }
 
-// emit adds an effect of this step. It must come after the change that it tells of, since the
-// shell performs it only after the step.
+// emit adds an effect of this step. The shell performs it after the step, with the values that it
+// has now: what changes later in the step does not get into it.
 func (c *core) emit(fx effect) {
 	if c.out == nil {
 		c.out = make([]effect, 0, fewEffects)
@@ -341,9 +342,9 @@ type scratch struct {
 	owed    []*stream
 }
 
-// park gives up the memory that only a busy core needs. A core that was large keeps its memory
-// from the others: one burst would otherwise make all Conns that share the Wheel large, one after
-// the other.
+// park gives up the memory that only a busy core needs. That of a core that was large goes to no
+// other core, but is freed: one burst would otherwise make all Conns that share the Wheel large, one
+// after the other.
 func (c *core) park() scratch {
 	c.clearEffects()
 	given := scratch{effects: c.out, extra: c.extra, pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
@@ -443,8 +444,8 @@ func (c *core) becomeReady(now instant, why Reason) {
 // one ends what the next is about: after a loss the later ones find nothing to do.
 func (c *core) onTick(now instant, ev *event) {
 	if passed(now, c.closeDue) {
-		// If the link hangs in Close, the Conn goes on without it; the shell reports the task.
-		c.onLinkGone(now) // the link has not closed in time
+		// The link has not closed in time. The Conn goes on without it; the shell reports the task if it hangs.
+		c.onLinkGone(now)
 	}
 	if passed(now, c.retryAt) && c.state() == Backoff {
 		c.retry(now, RetryDue)

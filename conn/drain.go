@@ -20,7 +20,7 @@ func (c *core) end(now instant, why Reason) {
 	}
 }
 
-// close ends the Conn for good. It is the only way into Closing, and happens once: a second
+// close ends the Conn for good. It is the only way of the core into Closing, and happens once: a second
 // reason changes nothing, so Run returns the first. With no link there is nothing to wait for,
 // and the loop may end at once.
 func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time.Duration) {

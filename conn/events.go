@@ -58,7 +58,8 @@ type event struct {
 	id int64
 	// the stream that the frame came in on
 	stream transport.Stream
-	// requested, notified, cancelled, handled; the core reads only its key
+	// requested, notified, cancelled, handled; the core uses its key, its size and what the dialect
+	// has said, and sets belongs
 	incoming *Incoming
 	// replied: the result; progressed: the params; handled: the frame of the answer
 	payload []byte
@@ -131,8 +132,8 @@ func (ev *event) notice() *call {
 	return ev.out.call
 }
 
-// The order matters: of the events with an epoch, those before replied are about the incarnation,
-// and those from replied to writable about the messages of its link.
+// The order matters: of the events that step does not name, those before replied go to onLifecycle,
+// and the others to onTraffic.
 type eventKind uint8
 
 const (

@@ -53,7 +53,7 @@ type Incoming struct {
 	stuck     bool   // the hooks were told that its handler is stuck; only the shell uses this
 	size      uint32 // what Size returns
 	marks     atomic.Uint32
-	belongs   int64 // what For returns; set before the request is served
+	belongs   int64 // what For returns; the core sets it before the request is served
 
 	room     transport.Room // of its link; nil after letGo, and if there is none
 	label    string         // for a notification: Class.Key; for a request: its target
@@ -71,7 +71,7 @@ type Incoming struct {
 	leave   func()        // lets another goroutine read the link; nil on a worker
 }
 
-// These are what Incoming.marks has.
+// The bits of Incoming.marks.
 const (
 	isNamed   = 1 << iota // SetTarget was called
 	hasLeft               // leave was called

@@ -105,7 +105,7 @@ func (l *loop) continueConn() {
 	}
 	l.core.epoch, l.core.reason = l.epoch, l.status.read().Reason
 	l.core.lastID = l.lastID.Load()
-	l.core.heard = l.record.heard.Load()
+	l.core.heard = l.heard.Load()
 	if l.isProcess {
 		l.core.allowInstalling()
 	}
@@ -179,8 +179,8 @@ func (l *loop) stepAll(events []event) {
 	clear(events)
 	l.buffers.spare = events
 	l.counters.measure(l.core)
-	if l.core.heard && !l.record.heard.Load() {
-		l.record.heard.Store(true)
+	if l.core.heard && !l.heard.Load() {
+		l.heard.Store(true)
 	}
 	if l.buffers.kept.Incoming != nil {
 		l.awake = true // even if a late tick has set it to false: a request was kept, and is about to be served

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// reportPanic does what that of Conn does, but lets the hook queue report the panic.
+// reportPanic does what that of the record does, but lets the hook queue report the panic.
 func (l *loop) reportPanic(where string, err error) {
 	if panicked := asPanic(err); panicked != nil {
 		l.reporter().reportPanic(where, panicked, l.queue)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -67,15 +68,7 @@ func TestSideBySide(t *testing.T) {
 		fmt.Fprintf(&code, "\n## %s\n\nWith Bowline:\n\n```go\n%s```\n\nWith go-sdk:\n\n```go\n%s```\n", strings.ToUpper(side.title[:1])+side.title[1:], bowline, theirs)
 	}
 	page.WriteString(code.String())
-	if *update {
-		if err := os.WriteFile(sideFile, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored, err := os.ReadFile(sideFile)
-	if err != nil || string(stored) != page.String() {
-		t.Errorf("%s is stale (%v), run the test with -update", sideFile, err)
-	}
+	testenv.Page(t, sideFile, page.String(), *update)
 }
 
 func readSide(t *testing.T, folder, file string) []byte {

@@ -34,7 +34,7 @@ const (
 // A clientLink is the link of a Client. One goroutine reads the stream of events.
 // Another posts messages, while there are any. They are goroutines of its parts.Client, which also ends it.
 type clientLink struct {
-	parts.Client // its Mu guards the fields at the end
+	parts.Client // its Mu guards the fields from queue on
 
 	client   *http.Client
 	header   http.Header
@@ -314,6 +314,8 @@ func (l *clientLink) EndOthers(error) error { return nil }
 // Gone implements parts.Ending.
 func (l *clientLink) Gone() {
 	l.release()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	for _, tag := range l.queue.Tags() {
 		l.Abandon(l.taken+1, tag) // in its order, after what has left the queue
 	}

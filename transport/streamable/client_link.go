@@ -37,7 +37,7 @@ import (
 // to nobody until Resume. The table has a stream from Send until its last frame, its failure or End;
 // what happens to it later is reported to nobody.
 type clientLink struct {
-	parts.Client // its Mu guards what comes after older
+	parts.Client // its Mu guards the fields from queue on
 
 	remote  *remote
 	limit   int    // the maximum size of a frame, in bytes
@@ -294,6 +294,8 @@ func (l *clientLink) deleteSession() {
 func (l *clientLink) Gone() {
 	l.expire()
 	l.release()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	for _, m := range l.queue.waiting {
 		if !l.wasEnded(m) {
 			l.Abandon(m.number, m.Tag)

@@ -87,8 +87,8 @@ func (l *serverLink) ended(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	// It has, so this only returns how it ends, and ends nothing.
-	ending, _ := l.beginEnd(transport.ErrClosed) // it has begun to end
+	// The link has begun to end, so this ends nothing: it returns how it ends.
+	ending, _ := l.beginEnd(transport.ErrClosed)
 	select {
 	case <-ending.gone:
 		return true

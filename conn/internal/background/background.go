@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Group holds the functions that have been started and have not returned. Their context ends
@@ -73,24 +75,9 @@ func (g *Group) End(why error) {
 // Await waits for the functions whose context has ended, for at most the grace,
 // and returns the names of those that still run.
 func (g *Group) Await(grace time.Duration) (running []string) {
-	ending := g.ending()
-	if len(ending) == 0 {
-		return nil
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	expired := false
-	for _, t := range ending {
-		if !expired {
-			select {
-			case <-t.done:
-			case <-timer.C:
-				expired = true
-			}
-		}
-		select {
-		case <-t.done:
-		default:
+	deadline := time.Now().Add(grace)
+	for _, t := range g.ending() {
+		if !wait.Within(t.done, time.Until(deadline)) && !wait.IsClosed(t.done) {
 			running = append(running, t.name)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
-// Bound is how many calls wait for slow hooks.
-const Bound = 1024
+// bound is how many calls wait for slow hooks.
+const bound = 1024
 
 // A Queue holds calls until they are made. Its methods may be called from any goroutine. It must
 // not be copied.
@@ -27,7 +27,7 @@ type Queue struct {
 func (q *Queue) Submit(call func()) bool {
 	q.worker.Mu.Lock()
 	defer q.worker.Mu.Unlock()
-	if len(q.waiting) >= Bound {
+	if len(q.waiting) >= bound {
 		return false
 	}
 	q.waiting = append(q.waiting, call)

@@ -10,14 +10,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Calls are made in order, and no more than Bound wait for one that is slow.
+// Calls are made in order, and no more than bound wait for one that is slow.
 func TestCallsAreBoundedAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &Queue{Make: func(call func()) { call() }}
 		release, made := make(chan struct{}), 0
 		q.Submit(func() { <-release })
 		synctest.Wait()
-		for i := range Bound {
+		for i := range bound {
 			if !q.Submit(func() {
 				if made != i {
 					t.Errorf("call %d was made after %d others", i, made)
@@ -28,11 +28,11 @@ func TestCallsAreBoundedAndInOrder(t *testing.T) {
 			}
 		}
 		if q.Submit(func() { t.Error("a call was made for which there was no room") }) {
-			t.Error("Submit reported true although Bound calls wait")
+			t.Error("Submit reported true although bound calls wait")
 		}
 		close(release)
-		if !q.Settle(time.Hour) || made != Bound {
-			t.Errorf("%d calls were made, want %d", made, Bound)
+		if !q.Settle(time.Hour) || made != bound {
+			t.Errorf("%d calls were made, want %d", made, bound)
 		}
 	})
 }

@@ -2,9 +2,10 @@ package guide
 
 import (
 	"go/constant"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // TestLimitsAreFresh compares docs/limits.md with the comments of the options, and their
@@ -19,15 +20,7 @@ func TestLimitsAreFresh(t *testing.T) {
 	for _, problem := range problems {
 		t.Error(problem)
 	}
-	path := filepath.Join(root, "docs", "limits.md")
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != want {
-		t.Errorf("docs/limits.md is outdated (%v); go test ./internal/tools/guide -update rewrites it", err)
-	}
+	testenv.Page(t, filepath.Join(root, "docs", "limits.md"), want, *update)
 }
 
 // TestDefaultsAreFoundInTheCode checks that defaults are found in the code at all.

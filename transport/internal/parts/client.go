@@ -24,7 +24,8 @@ const cancelPatience = 5 * time.Second
 // of those that it waits for, because each of them may be the one that calls EndFor.
 //
 // Where it says so, Mu is held: by the caller of a method, and while a method of the link is called. Mu
-// comes before the lock of Told. A Client without goroutines uses none.
+// comes before the lock of Told. A Client has no goroutine before the first Run, and none when those have waited
+// in vain for more work.
 type Client struct {
 	Told Receiver
 	Link Ending // set before the first use
@@ -57,7 +58,7 @@ type Ending interface {
 	EndOthers(reason error) error
 
 	// Gone is called when the requests have returned. It gives up the rest, and abandons what is still
-	// queued. Mu is held.
+	// queued. Mu is not held: closing connections may take a while, and Send must not wait for it.
 	Gone()
 
 	// Name returns the name of the package, for errors.
@@ -164,9 +165,9 @@ func (c *Client) stop() {
 
 // tags lists what was not sent, in the order of Send.
 func (c *Client) tags() (tags []transport.Tag) {
+	c.Link.Gone()
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	c.Link.Gone()
 	slices.SortStableFunc(c.unsent, func(a, b unsent) int { return cmp.Compare(a.number, b.number) })
 	for _, u := range c.unsent {
 		tags = append(tags, u.tag)
@@ -184,12 +185,12 @@ func (c *Client) AwaitReturn(patience time.Duration) {
 }
 
 const (
-	// Lingering is how long a goroutine of a Client waits for more work. A new goroutine for each request
+	// lingering is how long a goroutine of a Client waits for more work. A new goroutine for each request
 	// would grow its stack each time, deep in net/http.
-	Lingering = 100 * time.Millisecond
+	lingering = 100 * time.Millisecond
 
-	// MaxIdle limits how many wait.
-	MaxIdle = 64
+	// maxIdle limits how many wait.
+	maxIdle = 64
 )
 
 // workers are the goroutines of a Client. Its Mu guards them. The zero value is ready to use.
@@ -226,9 +227,6 @@ func (w *workers) reuse(work func()) bool {
 	return true
 }
 
-// Workers returns how many goroutines there are, and how many of them wait for work. Mu is held.
-func (c *Client) Workers() (running, idle int) { return c.workers.running, len(c.workers.idle) }
-
 // work runs one work after the other, until the goroutine is dismissed.
 func (c *Client) work(work func()) {
 	more := make(chan func(), 1)
@@ -247,7 +245,7 @@ func (c *Client) await(more chan func()) bool {
 	c.Mu.Lock()
 	defer c.unlock()
 	// After stop, which has dismissed those that waited then, nobody would dismiss this one.
-	if c.stopped || len(c.workers.idle) == MaxIdle {
+	if c.stopped || len(c.workers.idle) == maxIdle {
 		c.workers.running--
 		return false
 	}
@@ -260,12 +258,14 @@ func (c *Client) await(more chan func()) bool {
 // piece of work would cost more than a new goroutine. Mu is held.
 func (c *Client) arm() {
 	w := &c.workers
-	if w.timer == nil {
-		w.timer = time.AfterFunc(Lingering, c.dismissIdle)
-	} else if !w.armed {
-		w.timer.Reset(Lingering)
+	if w.armed {
+		return
 	}
-	w.used, w.armed = w.used && w.armed, true
+	if w.armed, w.used = true, false; w.timer == nil {
+		w.timer = time.AfterFunc(lingering, c.dismissIdle)
+	} else {
+		w.timer.Reset(lingering)
+	}
 }
 
 // dismissIdle ends the waiting goroutines, unless the link is busy. Then all of them stay, as many as the

@@ -41,8 +41,14 @@ func (l *link) step(name string) {
 func (l *link) IsEmpty() bool      { return !l.queued }
 func (l *link) AwaitAnswers(error) { l.step("await"); l.AwaitReturn(l.waits) }
 func (l *link) Cancel()            { l.step("cancel"); close(l.cancel) }
-func (l *link) Gone()              { l.step("gone"); l.Abandon(4, 40) }
 func (l *link) Name() string       { return "test" }
+
+func (l *link) Gone() {
+	l.step("gone")
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.Abandon(4, 40)
+}
 
 func (l *link) EndOthers(error) error {
 	l.step("others")

@@ -1,15 +1,27 @@
-package streamable
+package parts
 
 import (
-	"net/http"
-	"net/url"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/bowline-mcp/bowline/transport/internal/parts"
+	"github.com/bowline-mcp/bowline/transport"
 )
+
+// A bare link has nothing but its goroutines. It is its own receiver.
+type bare struct {
+	Client
+	transport.Receiver
+}
+
+func (*bare) IsEmpty() bool         { return true }
+func (*bare) AwaitAnswers(error)    {}
+func (*bare) Cancel()               {}
+func (*bare) EndOthers(error) error { return nil }
+func (*bare) Gone()                 {}
+func (*bare) Name() string          { return "bare" }
+func (*bare) Lost(transport.Loss)   {}
 
 // The goroutines of a link are reused. A limited number of them waits for more work,
 // and they end if none comes for a while.
@@ -17,12 +29,14 @@ import (
 // Guarantees: G-0050.2
 func TestClientWorkersLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newClientLink(&url.URL{Scheme: "http", Host: "localhost"}, http.DefaultClient, nil, 1000)
+		l := new(bare)
+		l.Link = l
+		l.Bind(l)
 		counts := func() (running, idle int) {
 			synctest.Wait()
 			l.Mu.Lock()
 			defer l.Mu.Unlock()
-			return l.Workers()
+			return l.workers.running, len(l.workers.idle)
 		}
 		burst := func(n int) {
 			var all sync.WaitGroup
@@ -42,18 +56,18 @@ func TestClientWorkersLinger(t *testing.T) {
 			if running, idle := counts(); running != 2 || idle != 2 {
 				t.Errorf("got %d goroutines of which %d wait, want 2 that wait", running, idle)
 			}
-			<-time.NewTimer(parts.Lingering / 2).C
+			<-time.NewTimer(lingering / 2).C
 		}
-		burst(2 * parts.MaxIdle)
-		if running, idle := counts(); running != parts.MaxIdle || idle != parts.MaxIdle {
-			t.Errorf("got %d goroutines of which %d wait, want %d", running, idle, parts.MaxIdle)
+		burst(2 * maxIdle)
+		if running, idle := counts(); running != maxIdle || idle != maxIdle {
+			t.Errorf("got %d goroutines of which %d wait, want %d", running, idle, maxIdle)
 		}
-		<-time.NewTimer(3 * parts.Lingering).C
+		<-time.NewTimer(3 * lingering).C
 		if running, idle := counts(); running != 0 || idle != 0 {
 			t.Errorf("after a while: got %d goroutines of which %d wait, want none", running, idle)
 		}
 		burst(1)
-		err := l.Close(time.Minute)
+		err := l.Close(time.Minute, func() {})
 		if running, idle := counts(); running != 0 || idle != 0 || err != nil {
 			t.Errorf("after Close (%[3]v): got %[1]d goroutines of which %[2]d wait, want none", running, idle, err)
 		}
