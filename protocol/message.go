@@ -49,8 +49,13 @@ func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, err
 	return joined(dst, at), nil
 }
 
-// SizeOf estimates how many bytes Append needs for a value, without encoding it.
-func SizeOf(value any) int { return sizeHint(value) }
+// SizeOf estimates how many bytes Append needs for a value, without encoding it. It is 0 for what is no message.
+func SizeOf(value any) int {
+	if raw, ok := value.(stdjson.RawMessage); ok {
+		return len(raw)
+	}
+	return sizeHint(value)
+}
 
 // joined joins an object without its closing brace, raw[:at], and a second object, raw[at:],
 // into one. It works in place.

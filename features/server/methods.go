@@ -149,7 +149,6 @@ func anyRow[P any](name string, run func(ctx context.Context, c *call, params *P
 
 // when restricts a row to the calls for which offered returns true. It replaces the
 // check of the protocol's capability.
-// Whoever needs the capability reads it from the row before.
 func (m *method) when(offered func(*call) bool) *method {
 	m.offered, m.ServerCapability = offered, ""
 	return m
@@ -184,17 +183,11 @@ func encode(c *call, dst []byte, result any) ([]byte, error) {
 // complete adds "resultType": "complete" to the result of a method of the program, as
 // 2026-07-28 requires, unless the result has a resultType.
 func complete(result json.RawMessage) json.RawMessage {
-	var says struct {
-		ResultType json.RawMessage `json:"resultType"`
-	}
-	if len(result) < 2 || result[0] != '{' || protocol.Unmarshal(result, &says) != nil || says.ResultType != nil {
+	if len(result) < len("{}") || result[0] != '{' || !lacks(result, "resultType") {
 		return result
 	}
-	const member = `{"resultType":"` + protocol.ResultComplete + `"`
-	if string(result) == "{}" {
-		return json.RawMessage(member + "}")
-	}
-	return append(json.RawMessage(member+","), result[1:]...) // a copy
+	const member = `{"resultType":"` + protocol.ResultComplete + `",`
+	return appendRest([]byte(member), len("{"), result)
 }
 
 // A connHandler serves the messages of one link.

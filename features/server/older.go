@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // questionsIn adapts questions to a revision. It converts or leaves out what the
@@ -225,4 +226,20 @@ func downgraded(version string, content protocol.Contents) protocol.Contents {
 		}
 	}
 	return all
+}
+
+// lacks reports whether an object has no member of a name.
+func lacks(object json.RawMessage, name string) bool {
+	value, _ := jsonrpc.Member(object, name)
+	return value == nil
+}
+
+// appendRest appends an object to dst, which has its opening brace already, and from start on members with a comma behind
+// each.
+func appendRest(dst []byte, start int, object json.RawMessage) []byte {
+	rest := bytes.TrimLeft(object[len("{"):], " \t\r\n")
+	if len(dst) > start && len(rest) > 0 && rest[0] == '}' {
+		dst = dst[:len(dst)-len(",")]
+	}
+	return append(dst, rest...)
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -36,10 +37,13 @@ func routed(name string, serve RawHandler, check func(*settings)) *method {
 		return nil
 	}
 	m.encode = encodeRouted
-	// Before when, which takes it out of the row.
+	if m.Extension == "" {
+		return m
+	}
+	// In the modern revisions the methods of an extension need that in place of the capability. When takes the capability out of the row.
 	inLegacy := m.ServerCapability
 	return m.when(func(c *call) bool {
-		if c.modern && m.Extension != "" {
+		if c.modern {
 			return c.offered.Has("extensions." + m.Extension)
 		}
 		return c.offered.Has(inLegacy)
@@ -63,10 +67,9 @@ func (p *rawParams) withoutAnswers(raw json.RawMessage) (json.RawMessage, error)
 	case p.InputResponses == nil && p.RequestState == nil:
 		return raw, nil
 	}
-	return protocol.Marshal(struct {
-		protocol.RequestParams
-		Others map[string]json.RawMessage `json:",unknown"`
-	}{p.RequestParams, p.Others})
+	without := *p
+	without.InputParams = protocol.InputParams{}
+	return protocol.Marshal(&without)
 }
 
 // route serves a call by a RawHandler.
@@ -75,11 +78,8 @@ func (c *call) route(ctx context.Context, of *settings, raw json.RawMessage, ser
 	if err := protocol.UnmarshalParams(raw, &params); err != nil {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", c.Method, refusal.Explain(err))
 	}
-	if err := c.readProgressToken(&params.RequestParams); err != nil {
-		return nil, err
-	}
 	raw, err := params.withoutAnswers(raw)
-	if err != nil {
+	if err = cmp.Or(c.readProgressToken(&params.RequestParams), err); err != nil {
 		return nil, err
 	}
 	// All other methods end with one answer.
@@ -87,8 +87,8 @@ func (c *call) route(ctx context.Context, of *settings, raw json.RawMessage, ser
 		return serve(ctx, raw)
 	}
 	about := asking.Subject{Method: c.Method, Name: c.method.NameOf(raw), Arguments: params.Others["arguments"], Identity: c.Origin.Identity}
-	run := func(ctx context.Context) (json.RawMessage, error) { return serve(ctx, raw) }
-	result, required, err := converse(ctx, c, invocation[json.RawMessage]{of, &params.InputParams, about, run})
+	call := invocation[json.RawMessage]{of, &params.InputParams, about, func(ctx context.Context) (json.RawMessage, error) { return serve(ctx, raw) }}
+	result, required, err := converse(ctx, c, call)
 	if required != nil {
 		return &protocol.CallToolResult{InputRequired: required}, nil // such a result is the same for every method
 	}
@@ -106,19 +106,40 @@ func encodeRouted(c *call, dst []byte, result any) ([]byte, error) {
 	case !c.modern:
 		return appendLegacy(dst, raw)
 	}
-	// What is missing goes to the front, so the text of the program is copied once, and not decoded. A large result
-	// costs no more than that.
+	return c.appendModern(dst, raw), nil
+}
+
+// appendModern appends a result with the members that a modern one must have. What is missing goes to the front, so the text
+// of the program is copied once. It is looked through for each of these members, but not decoded.
+func (c *call) appendModern(dst []byte, raw json.RawMessage) []byte {
+	const whole = `"` + protocol.ResultComplete + `"`
+	kind, _ := jsonrpc.Member(raw, "resultType")
 	dst = append(dst, '{')
 	start := len(dst)
-	for _, one := range c.required(raw) {
-		if value, _ := jsonrpc.Member(raw, one.name); value == nil {
-			dst = append(append(dst, `"`+one.name+`":`...), append(one.value, ',')...)
-		}
+	if lacks(raw, "_meta") {
+		dst = append(append(append(dst, `"_meta":`...), c.peer.server.rawMeta...), ',')
 	}
-	if empty := len(raw) == len("{}"); empty && len(dst) > start {
-		dst = dst[:len(dst)-1] // the last comma
+	if kind == nil {
+		dst = append(dst, `"resultType":`+whole+`,`...)
 	}
-	return append(dst, raw[1:]...), nil
+	isWhole := kind == nil || string(kind) == whole
+	if isWhole && isCacheable(c.Method) && lacks(raw, "cacheScope") {
+		dst = append(dst, `"cacheScope":"`+protocol.CachePrivate+`",`...)
+	}
+	if isWhole && isCacheable(c.Method) && lacks(raw, "ttlMs") {
+		dst = append(dst, `"ttlMs":0,`...)
+	}
+	return appendRest(dst, start, raw)
+}
+
+// isCacheable reports whether the results of a method say how long they may be cached.
+func isCacheable(method string) bool {
+	switch method {
+	case protocol.MethodListTools, protocol.MethodListPrompts, protocol.MethodListResources, protocol.MethodListResourceTemplates, protocol.MethodReadResource:
+		return true
+	default:
+		return false
+	}
 }
 
 // appendLegacy appends a result without the members that only modern results have.
@@ -148,27 +169,4 @@ func appendLegacy(dst []byte, raw json.RawMessage) ([]byte, error) {
 // without drops members.
 func without(members []member, names ...string) []member {
 	return slices.DeleteFunc(members, func(m member) bool { return slices.Contains(names, m.name) })
-}
-
-// A stamp is a member that the server adds to a result.
-type stamp struct {
-	name  string
-	value []byte // its own
-}
-
-// required returns the members that a modern result must have, with the values for a result without them.
-func (c *call) required(result json.RawMessage) []stamp {
-	all := []stamp{
-		{"_meta", slices.Clone(c.peer.server.rawMeta)},
-		{"resultType", []byte(`"` + protocol.ResultComplete + `"`)},
-	}
-	if kind, _ := jsonrpc.Member(result, "resultType"); kind != nil && string(kind) != `"`+protocol.ResultComplete+`"` {
-		return all
-	}
-	switch c.Method {
-	case protocol.MethodListTools, protocol.MethodListPrompts, protocol.MethodListResources, protocol.MethodListResourceTemplates, protocol.MethodReadResource:
-		return append(all, stamp{"cacheScope", []byte(`"` + protocol.CachePrivate + `"`)}, stamp{"ttlMs", []byte("0")})
-	default:
-		return all
-	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"runtime"
 	"strings"
 	"sync"
@@ -196,4 +197,37 @@ func TestLargeArgumentsOfATaskWaitForTheirTurn(t *testing.T) {
 			t.Errorf("got %v, %v", result, err)
 		}
 	})
+}
+
+// A large result that nobody decodes is encoded in turn, and room is reserved for all of it.
+//
+// Guarantees: G-0085.4
+func TestLargeRawResultsWaitForTheirTurn(t *testing.T) {
+	large := json.RawMessage(`{"content":[],"text":"` + strings.Repeat("x", 2*turn.Small) + `"}`)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{
+			Capabilities: protocol.ServerCapabilities{Tools: new(protocol.ListCapability)},
+			Route: map[string]RawHandler{protocol.MethodCallTool: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				return large, nil
+			}},
+		})
+		defer s.Close(t.Context())
+		session := openSession(t, s)
+		defer session.Close(t.Context())
+		end := s.occupy(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- callTool(t.Context(), session, "large", nil) }()
+		synctest.Wait()
+		if len(result) > 0 {
+			t.Error("large work was done while others did as much as is possible")
+		}
+		end()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+	c := &call{result: large}
+	if size := c.SizeJSON(); size < len(large) {
+		t.Errorf("room for %d bytes is reserved, and the result has %d", size, len(large))
+	}
 }
