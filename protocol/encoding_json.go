@@ -28,7 +28,7 @@ func unmarshalFrom(from *jsontext.Decoder, into any) error { return json.Unmarsh
 
 // UnmarshalJSONFrom decodes a complete result, or one that asks.
 func (r *CallToolResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return unmarshalFrom(from, (*completeToolResult)(r))
+	return unmarshalFrom(from, (*callToolResultMembers)(r))
 }
 
 // MarshalJSON is Marshal, for encoding/json.

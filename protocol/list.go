@@ -102,8 +102,8 @@ func boundedFrom(from *jsontext.Decoder, into any, bounds ...bound) error {
 	return json.Unmarshal(raw, into, from.Options())
 }
 
-// mayExceed reports whether an object may have a list beyond the bound: each element takes two
-// bytes, and null four.
+// mayExceed reports whether an object may have a list beyond the bound: each element takes at least two
+// bytes with its comma, and only a text with null in it can have a null element.
 func (b bound) mayExceed(object jsontext.Value) bool {
 	return object.Kind() == '{' && (len(object) > 2*b.most || b.whole && bytes.Contains(object, []byte("null")))
 }

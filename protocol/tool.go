@@ -144,8 +144,6 @@ func (r *CallToolResult) Stamp(serverInfo json.RawMessage) {
 	r.Result.Stamp(serverInfo)
 }
 
-type completeToolResult CallToolResult // without methods
-
 // MarshalJSONTo encodes the result. While InputRequired is set, the result type
 // is input_required and only InputRequired, _meta and Others are sent.
 func (r *CallToolResult) MarshalJSONTo(to *jsontext.Encoder) error {
@@ -155,5 +153,5 @@ func (r *CallToolResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.Task != nil {
 		return marshalTo(to, &CreateTaskResult{r.Result, *r.Task})
 	}
-	return marshalTo(to, (*completeToolResult)(r))
+	return marshalTo(to, (*callToolResultMembers)(r))
 }

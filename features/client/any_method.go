@@ -64,6 +64,11 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 	if err := protocol.Unmarshal(raw, params); err != nil {
 		return nil, refusedUnsent(name, err)
 	}
+	return s.sendParams(ctx, name, raw, params)
+}
+
+// sendParams sends params. What is read of them is read from raw, which may differ in _meta.
+func (s *Session) sendParams(ctx context.Context, name string, raw json.RawMessage, params *rawParams) (json.RawMessage, error) {
 	info, _ := protocol.MethodInfo(name)
 	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Versions()[0]}}
 	subject := info.NameOf(raw)

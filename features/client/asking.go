@@ -48,7 +48,7 @@ func (cs *rawCalls) end(one *inFlight) {
 
 // An asking is a question that came as a request: the calls of its session, and the id of the one that it is for, or 0.
 type asking struct {
-	calls *rawCalls
+	calls *atomic.Pointer[rawCalls] // to nil if there was never one
 	by    int64
 }
 
@@ -63,9 +63,13 @@ func Asking(ctx context.Context) (calls []context.Context) {
 	if !ok {
 		return []context.Context{ctx}
 	}
-	asked.calls.mu.Lock()
-	defer asked.calls.mu.Unlock()
-	for one := range asked.calls.calls {
+	all := asked.calls.Load()
+	if all == nil {
+		return nil
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for one := range all.calls {
 		if asked.by == 0 || one.id.Load() == asked.by {
 			calls = append(calls, one.ctx)
 		}

@@ -82,7 +82,7 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 	if err := protocol.UnmarshalParams(in.Params, params); err != nil {
 		return nil, invalidParams("%v", err)
 	}
-	result, err := s.ask(context.WithValue(ctx, askingKey{}, asking{rawCallsIn(&s.raw), in.For()}), in, in.Method, params)
+	result, err := s.ask(context.WithValue(ctx, askingKey{}, asking{&s.raw, in.For()}), in, in.Method, params)
 	if err != nil && in.Method == protocol.MethodElicit && !errors.As(err, new(*jsonrpc.Error)) {
 		if ctx.Err() == nil {
 			s.tell(&NotAnswered{err})

@@ -15,7 +15,6 @@ import (
 //     a modern server is told those that the client has as well, so that it asks nothing that nobody can answer.
 //   - A call of a tool follows the mode of the tool, its annotations and its mirrored arguments, as CallTool does, if its list was
 //     relayed or listed before.
-//   - Asking finds the calls to which a question of the server may belong.
 //
 // The result may be input_required, or a task. The delivery of a failed call is in its *CallError, and the error of the server
 // is in that.
@@ -26,15 +25,23 @@ func (s *Session) Relay(ctx context.Context, method string, params json.RawMessa
 	}
 	known, ok := s.client.table.requests[method]
 	if !ok {
-		return s.Request(ctx, method, foreign)
+		return s.pass(ctx, method, params, foreign)
 	}
 	options := s.options
 	known.adjustRaw(s.session, params, &options)
-	result, err := s.With(options).Request(ctx, method, foreign)
+	result, err := s.With(options).pass(ctx, method, params, foreign)
 	if err == nil {
 		known.learnRaw(s.session, result)
 	}
 	return result, err
+}
+
+// pass does what Request does. Middleware gets params, so only for that they are encoded again.
+func (s *Session) pass(ctx context.Context, method string, raw json.RawMessage, foreign *rawParams) (json.RawMessage, error) {
+	if s.client.chain == nil {
+		return s.sendParams(ctx, method, raw, foreign)
+	}
+	return s.Request(ctx, method, foreign)
 }
 
 // withoutSender drops from _meta what a client says of itself. A modern server gets the capabilities that this session has as well; a legacy

@@ -100,7 +100,6 @@ func (cs *capabilities) introduction(version string) *introduction {
 	last = &introduction{features: now, result: protocol.InitializeResult{
 		ProtocolVersion: version, Capabilities: *cs.of(false), ServerInfo: s.info, Instructions: s.options.Instructions,
 	}}
-	// A middleware may change what it gets, so nothing is kept for others then.
 	if len(s.options.Middleware) == 0 {
 		last.encoded, _ = protocol.Marshal(&last.result) // the error is ignored here, because encode reports it to each client
 		cs.introduced.Store(last)

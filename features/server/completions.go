@@ -127,10 +127,11 @@ func (cs *completions) findPrompt(ctx context.Context, name string) (*settings, 
 	if err := refusal.Missing(protocol.MethodComplete, "ref.name", name); err != nil {
 		return nil, err
 	}
-	if p, ok := cs.server.prompts.Get(name); ok && cs.server.sees(ctx, p.feature()) {
-		return &p.settings, nil
+	p, err := cs.server.prompts.find(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(name, refusal.LongestName))
+	return &p.settings, nil
 }
 
 // findResource finds a template by its text, which is what a client names, or a resource.

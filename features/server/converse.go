@@ -51,8 +51,7 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 		ctx = bounded
 		result, err = converseLegacy(ctx, c, i)
 	}
-	// Any handler may return it. For one without Asks the time of the call begins now, and for another one it goes
-	// on.
+	// Any handler may return InputRequired. Without Asks, the time of the call begins only now; with it, ctx has its end already.
 	if err != nil && requiresInput(err) {
 		ctx, cancel := rs.BoundCall(ctx)
 		defer cancel()

@@ -48,14 +48,16 @@ func (s *Server) Visible(ctx context.Context, f Feature) bool {
 // ListChanged tells clients that the list of a kind of features has changed, if the program serves it itself; see Options.Route. It
 // never blocks. Changes within 10 ms are sent as one. It panics for an unknown kind.
 func (s *Server) ListChanged(kind string) {
-	of := map[string]changes.Change{
-		KindTool: changes.Tools(), KindPrompt: changes.Prompts(), KindResource: changes.Resources(), KindTemplate: changes.Resources(),
-	}
-	change, known := of[kind]
-	if !known {
+	switch kind {
+	case KindTool:
+		s.subscriptions.Tell(changes.Tools())
+	case KindPrompt:
+		s.subscriptions.Tell(changes.Prompts())
+	case KindResource, KindTemplate:
+		s.subscriptions.Tell(changes.Resources())
+	default:
 		panic(fmt.Sprintf("server: ListChanged: %q is no kind of feature", kind))
 	}
-	s.subscriptions.Tell(change)
 }
 
 // AddMethod adds a method that the server does not have itself. A method that is not part of MCP is in

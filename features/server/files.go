@@ -122,8 +122,6 @@ func fileResource(f *folder.Folder, name string, file *protocol.Resource) *resou
 		if int64(len(raw)) > f.MaxBytes {
 			return nil, refusal.New(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.MaxBytes)
 		}
-		contents := bytesOf(params.URI, file.MIMEType, raw)
-		contents.MIMEType = file.MIMEType
-		return &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{contents}}, nil
+		return contents(file.MIMEType, bytesOf(params.URI, file.MIMEType, raw)), nil
 	}}
 }

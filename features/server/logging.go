@@ -117,8 +117,8 @@ func (l *clientLog) Enabled(_ context.Context, level slog.Level) bool {
 // Handle implements slog.Handler. A message without attributes is sent as text,
 // any other as an object whose member "msg" is the text.
 //
-// A message is never a reason to fail or to wait: one beyond the rate is dropped, and so is one
-// while the link is busy. The client is told how many, before the next message that it gets.
+// A message beyond the rate is dropped, and so is one while the link is busy: it does not wait for room. The client is
+// told how many, before the next message that it gets.
 func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 	raw, err := typed.Encode(l.data(record))
 	if err != nil {

@@ -246,8 +246,8 @@ type Change struct {
 	Missed bool
 }
 
-// withDefaults returns the options that a server uses. Nothing in them is shared with the
-// program's, which may change its own.
+// withDefaults returns the options that a server uses. Only ProtocolVersions is copied: the program must not change what the
+// others point to.
 func (o Options) withDefaults() Options {
 	if o.PageSize < 1 {
 		o.PageSize = 100

@@ -52,7 +52,7 @@ type Server struct {
 // New returns a server that introduces itself to clients as info. It panics if o
 // names an unknown revision, or if its fields contradict each other.
 func New(info protocol.Implementation, o Options) *Server {
-	// From here on nobody changes the options, so they are read without a lock.
+	// The server does not change its options any more, so they are read without a lock.
 	o = o.withDefaults()
 	raw, err := protocol.Marshal(info)
 	if err != nil { // strings and lists of strings can always be encoded
@@ -192,7 +192,7 @@ func (s *Server) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, s.drainGrace())
 		defer cancel()
 	}
-	// The order is that in which nobody is left to wait for: first nobody new comes in, and the Conns begin to refuse
+	// Each step comes when nothing that still runs needs what it ends: first nobody new comes in, and the Conns begin to refuse
 	// calls. Then the questions fail, since a handler that waits for its user would take all of the time. When the
 	// Conns have ended, the program is told of the subscriptions. Only now nobody can ask for a task, so tasks end.
 	// The other nodes come last: all of these may still have changed something.

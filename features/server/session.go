@@ -78,9 +78,9 @@ const (
 
 // end releases everything that belongs to the peer's session.
 // It is called once, when the Conn has ended, and on a goroutine that may wait if there is anything to wait for.
-// First no change is sent any more, and who
-// has subscribed to what is settled; then requests that have ended subscriptions tell the program, which hears of the
-// rest last. The context of the session has ended by then, and lends its values.
+// In this order: no change is sent any more; the room of subscriptions is given back; requests that have ended
+// subscriptions have told the program; the program hears of the rest, with the values of the session's context, which has
+// ended by then.
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
 	uris := p.changes.End()

@@ -70,7 +70,7 @@ func (c *codec) kind(t ast.Expr) string {
 	case *ast.Ident:
 		return c.kindOfName(t.Name)
 	case *ast.ArrayType:
-		if element := c.kindOfName(nameOf(t)); element == "struct" {
+		if c.kindOfName(nameOf(t)) == "struct" {
 			return "list"
 		}
 	}

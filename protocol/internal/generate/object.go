@@ -79,7 +79,7 @@ func unusual(name string, all members) string {
 	for _, pointer := range all.pointers {
 		when = append(when, fmt.Sprintf("from.%s != nil", pointer))
 	}
-	if guard := checked[name]; guard != "" && guard != "false" {
+	if guard := checked[name]; guard != "" {
 		when = append(when, guard)
 	}
 	if all.others {
@@ -88,7 +88,7 @@ func unusual(name string, all members) string {
 	return strings.Join(when, " || ")
 }
 
-// listFunctions writes the functions of a list. Most is the limit of the field.
+// listFunctions writes the functions of a list. The decoder gets the limit of the field as most.
 func (c *codec) listFunctions(name string, list *ast.ArrayType) {
 	element, kind := nameOf(list), types.ExprString(list)
 	_, pointers := list.Elt.(*ast.StarExpr)

@@ -14,8 +14,8 @@ import (
 // keeps the URIs of subscriptions, and passes others on to the program.
 const LongestURI = 8 << 10
 
-// CheckURI refuses a URI that is missing or too long. Every method that takes a URI calls it before
-// anything is looked up or kept.
+// CheckURI refuses a URI that is missing or too long. Reads and subscriptions call it before anything is
+// looked up or kept.
 func CheckURI(method, uri string) error {
 	if err := refusal.Missing(method, "uri", uri); err != nil {
 		return err

@@ -391,7 +391,7 @@ func (t *Task) saveAgain() {
 	}
 }
 
-// wake wakes all who wait for a change, by a new channel for the next one. They look themselves
+// wake wakes all who wait for a change: it closes their channel, and makes one for the next change. They look themselves
 // what has changed: several changes may wake them once. The caller holds the mutex.
 func (t *Task) wake() {
 	close(t.changed)
