@@ -270,6 +270,9 @@ func TestServerThatIsAway(t *testing.T) {
 			return result
 		}
 		call("a__who")
+		if _, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: "a:/one"}); err != nil { // waits until it is known who has it
+			t.Fatal(err)
+		}
 		f.kill("a", true)
 		f.await("a", admin.Backoff)
 		if result := call("a__who"); result.IsError {

@@ -27,6 +27,9 @@ func TestDoActsOnOneServer(t *testing.T) {
 	}
 	f.await("a", admin.Ready)
 	f.await("b", admin.Ready)
+	if isError() { // it waits until the tools of a are known: one that is stopped before that has none
+		t.Fatal("a server that is ready has not answered")
+	}
 	other, _ := f.Report().Server("b")
 	do(admin.Stop)
 	f.apply(fileOf(t, "a", "b"))
