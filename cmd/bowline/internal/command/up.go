@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authfile"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -164,7 +165,12 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 // serve serves clients until the context of the command ends. It ends with those that are served: first the clients, since their calls need
 // the servers, then the servers.
 func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
-	endpoint := streamable.NewHandler(g.Server(), streamable.HandlerOptions{ShutdownGrace: process.FinishGrace / 4 * 5})
+	o := streamable.HandlerOptions{ShutdownGrace: process.FinishGrace / 4 * 5}
+	if kept := u.keepSessions(cmd); kept != nil {
+		defer kept.Close() // what it could not write is in the log
+		o.Sessions = kept
+	}
+	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)
 	stopReloading := u.reloadAtHangup(cmd, g)
@@ -177,6 +183,20 @@ func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.List
 	finishing, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), process.FinishGrace)
 	defer cancel()
 	_ = g.Close(finishing) // what had to be given up is no failure of the gateway
+	return nil
+}
+
+// keepSessions opens the folder in which the sessions of clients outlive this process. Without it they are served, too, and have to begin
+// again after a restart: some programs never do.
+func (u *upping) keepSessions(cmd *cobra.Command) *streamable.FileSessions {
+	dir, err := doors.SessionsOf(u.path)
+	if err == nil {
+		var kept *streamable.FileSessions
+		if kept, err = streamable.OpenFileSessions(dir, streamable.FileSessionsOptions{Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}); err == nil {
+			return kept
+		}
+	}
+	cmd.PrintErrln(render.Message("sessions end with this gateway: " + err.Error()))
 	return nil
 }
 

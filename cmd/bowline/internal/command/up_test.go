@@ -34,7 +34,12 @@ type upRun struct {
 // startUp runs `bowline up` over a file, and waits until it serves.
 func startUp(t *testing.T, path string) *upRun {
 	t.Helper()
-	r := &upRun{t: t, cmd: command(t, "up", path, "--http", ":0", "--admin", ":0")}
+	return startUpAt(t, path, ":0")
+}
+
+func startUpAt(t *testing.T, path, address string) *upRun {
+	t.Helper()
+	r := &upRun{t: t, cmd: command(t, "up", path, "--http", address, "--admin", ":0")}
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

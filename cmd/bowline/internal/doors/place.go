@@ -25,12 +25,18 @@ func folder() (string, error) {
 	return filepath.Join(config, "bowline", "run"), err
 }
 
-// socketOf names the socket of the gateway of a file. Links to a file are the same file.
+// socketOf names the socket of the gateway of a file.
 func socketOf(file string) (string, error) {
 	dir, err := folder()
 	if err != nil {
 		return "", err
 	}
+	name, err := nameOf(file)
+	return filepath.Join(dir, name+socketEnd), err
+}
+
+// nameOf names what belongs to the gateway of a file. Links to a file are the same file.
+func nameOf(file string) (string, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
 		return "", err
@@ -39,7 +45,18 @@ func socketOf(file string) (string, error) {
 		path = real
 	}
 	sum := sha256.Sum256([]byte(path))
-	return filepath.Join(dir, hex.EncodeToString(sum[:8])+socketEnd), nil
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// SessionsOf names the folder of the sessions of the clients of a file's gateway. It is beside the user's settings and not in the runtime
+// folder, since clients outlive a restart of this machine's session.
+func SessionsOf(file string) (string, error) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	name, err := nameOf(file)
+	return filepath.Join(config, "bowline", "sessions", name), err
 }
 
 // readToken returns the token of the page, and the path of its file. The first gateway makes it; later ones have the same, so that a
