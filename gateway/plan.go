@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
@@ -131,10 +130,8 @@ type ConfigError struct {
 	Mistakes []error
 }
 
-// Error has one mistake in each line.
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("gateway: %s: %v", e.Path, errors.Join(e.Mistakes...))
-}
+// Error has one mistake in each line, each with the path of the file.
+func (e *ConfigError) Error() string { return errors.Join(e.Mistakes...).Error() }
 
 // Unwrap returns the mistakes.
 func (e *ConfigError) Unwrap() []error { return e.Mistakes }

@@ -1,6 +1,6 @@
 // Package mcpjson reads mcp.json, the file in which desktop programs list MCP servers.
-// Claude Desktop, Claude Code, Cursor and Gemini CLI list them under mcpServers, and VS
-// Code under servers.
+// Claude Desktop, Claude Code, Cursor, Windsurf and Gemini CLI list them under mcpServers, VS
+// Code under servers, and Zed under context_servers.
 //
 //	{
 //	  // comments and trailing commas are fine
@@ -25,7 +25,10 @@
 //     the type follows from the other keys. "sse" means the HTTP+SSE transport of MCP
 //     2024-11-05. A server of type "http" may use that transport, too: the client
 //     detects it by the server's first answer.
-//   - httpUrl means url, as in Gemini CLI. If a server has both, url is ignored.
+//   - httpUrl means url, as in Gemini CLI, and so does serverUrl, as in Windsurf. If a server
+//     has both, url is ignored.
+//   - A command that is an object has path, args and env, as in older files of Zed. "source":
+//     "extension" without a command is a mistake: only Zed knows the command.
 //   - env contains strings, numbers and booleans.
 //   - envFile names a file of environment variables, as in VS Code. A variable in env
 //     takes precedence. A relative path starts at the project's folder. Each line is
@@ -39,6 +42,8 @@
 //     Gemini CLI.
 //   - "disabled": true or "enabled": false disables a server. The rest of its entry is
 //     then not checked.
+//   - includeTools, excludeTools and disabledTools say which tools a host offers. A gateway does
+//     not offer the others either (see Hosting); other programs do not look at them.
 //   - bowline contains Bowline's own settings. An unknown key in it is a mistake.
 //     Durations have Go's form, such as "30s". initTimeout and requestTimeout apply to
 //     every program that reads the file; requestTimeout takes precedence over timeout.
@@ -67,11 +72,14 @@
 //     and underscores. A variable with an empty value counts as set.
 //   - ${NAME:-default} and ${env:NAME:-default}: the same, or the default if the
 //     variable is not set. The default ends at the first closing brace.
-//   - ${workspaceFolder}: the absolute path of the project's folder.
+//   - ${workspaceFolder} and ${workspaceFolderBasename}: the absolute path of the project's
+//     folder, and its last element.
 //   - ${userHome}: the user's home directory.
+//   - ${pathSeparator} and ${/}: what stands between the elements of a path.
 //   - ${input:ID}: an answer of the user; see File.Ask.
 //
-// Any other ${ is a mistake. A $ that no brace follows stays as it is, and so does $$.
+// Any other ${ is a mistake. A $ that no brace follows stays as it is, and so does $$; a value that is
+// $NAME alone, which Gemini CLI replaces, gives a notice.
 // Replaced text is not searched again, so ${NONE:-$}{x} gives ${x}.
 //
 // See docs/adr/0018-mcp-json.md.

@@ -33,6 +33,18 @@ var (
 	ErrDisabled = errors.New("the server is disabled")
 )
 
+// listNames are the keys at the top that list servers: of most hosts, of VS Code, and of Zed.
+var listNames = [...]string{"mcpServers", "servers", "context_servers"}
+
+// entryNames are the keys of an entry that mean something here. The third line is about what a host does not offer, the last
+// about what only a gateway does.
+var entryNames = [...]string{
+	"type", "command", "args", "env", "envFile", "cwd", "url", "httpUrl", "serverUrl", "headers",
+	"timeout", "disabled", "enabled", "source",
+	"includeTools", "excludeTools", "disabledTools",
+	"bowline",
+}
+
 // A File is an mcp.json file. Each server is checked only when you ask for it, so a
 // mistake in one server does not affect another. Set the fields before you ask for the
 // first server. A File is not safe for concurrent use.
@@ -238,7 +250,8 @@ func (f *File) server(e *entry) (*Server, error) {
 // folder returns the folder at which relative paths start.
 func (f *File) folder() string {
 	folder := filepath.Dir(f.Path)
-	if name := filepath.Base(folder); name == ".vscode" || name == ".cursor" {
+	switch filepath.Base(folder) {
+	case ".vscode", ".cursor", ".gemini", ".zed":
 		return filepath.Dir(folder)
 	}
 	return folder
@@ -248,8 +261,8 @@ func (f *File) folder() string {
 func (f *File) meant() string {
 	plain := strings.NewReplacer("_", "", "-", "", `["`, "", `"]`, "")
 	for _, path := range f.ignored {
-		for _, known := range []string{"mcpServers", "servers"} {
-			if name := plain.Replace(path); strings.EqualFold(name, known) || strings.EqualFold(name+"s", known) {
+		for _, known := range listNames {
+			if name, meant := plain.Replace(path), plain.Replace(known); strings.EqualFold(name, meant) || strings.EqualFold(name+"s", meant) {
 				return "; did you mean " + known + "?"
 			}
 		}
@@ -262,7 +275,7 @@ func (f *File) meant() string {
 func (f *File) readEntries(v *values, root node) {
 	lists := f.outline(v, root)
 	if len(lists) == 0 && len(v.findings) == 0 {
-		v.wrong(root, "expected mcpServers or servers%s", f.meant())
+		v.wrong(root, "expected mcpServers, servers or context_servers%s", f.meant())
 	}
 	byName := map[string]*entry{}
 	for _, list := range lists {
@@ -291,8 +304,8 @@ func (f *File) outline(v *values, root node) (lists []member) {
 			f.inputs = m.node
 		case m.name == "bowline" && m.value.Kind() != 'n':
 			f.gateway = m.node
-		case m.name == "bowline", m.value.Kind() == 'n' && (m.name == "mcpServers" || m.name == "servers"): // as if it were not there
-		case m.name != "mcpServers" && m.name != "servers":
+		case m.name == "bowline", m.value.Kind() == 'n' && slices.Contains(listNames[:], m.name): // as if it were not there
+		case !slices.Contains(listNames[:], m.name):
 			f.ignored = append(f.ignored, m.path)
 		default:
 			lists = append(lists, m)
@@ -312,7 +325,9 @@ func (e *entry) wrong() []finding {
 func (e *entry) repeated(m member) {
 	message := "the name is repeated: rename or remove one of the two"
 	if m.path != e.path {
-		message = "mcpServers and servers both name it: rename or remove one of the two"
+		other, _, _ := strings.Cut(e.path, ".")
+		this, _, _ := strings.Cut(m.path, ".")
+		message = other + " and " + this + " both name it: rename or remove one of the two"
 	}
 	e.findings = append(e.findings, finding{m.nameAt, m.path, message})
 }
@@ -325,8 +340,8 @@ func (f *File) readEntry(m member) *entry {
 	case strings.ContainsFunc(m.name, unicode.IsControl):
 		v.wrong(m.called(), "the name has a control character")
 	}
-	settings := v.settings(m.node, v.ignore, "type", "command", "args", "env", "envFile", "cwd", "url", "httpUrl", "headers",
-		"timeout", "disabled", "enabled", "bowline")
+	settings := v.settings(m.node, v.ignore, entryNames[:]...)
+	readCommandObject(v, settings)
 	disabled := v.boolean(settings["disabled"], false) || !v.boolean(settings["enabled"], true)
 	return &entry{member: m, disabled: disabled, settings: settings, ignored: v.ignored, findings: v.findings}
 }

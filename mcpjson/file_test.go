@@ -85,70 +85,6 @@ func flat(s *Server) settings {
 	return result
 }
 
-// TestFilesOfHosts reads the files of four hosts.
-//
-// Guarantees: G-0018.1, G-0018.2, G-0018.5, G-0018.7
-func TestFilesOfHosts(t *testing.T) {
-	env := variables{"TOOLS": "/opt/tools", "API_KEY": "k-1"}
-	for path, want := range map[string]struct {
-		servers []settings
-		notices []string // of the last server
-	}{
-		"testdata/claude_desktop.json": {
-			servers: []settings{
-				{Name: "filesystem", Command: "npx", Args: []string{
-					"-y", "@modelcontextprotocol/server-filesystem", `C:\Users\ada\Desktop`, "/Users/ada/Downloads"}},
-				{Name: "github", Command: "docker", Args: []string{
-					"run", "-i", "--rm", "-e", "GITHUB_PERSONAL_ACCESS_TOKEN", "ghcr.io/github/github-mcp-server"},
-					Env: []string{"GITHUB_PERSONAL_ACCESS_TOKEN=<your token>"}},
-			},
-			notices: []string{"testdata/claude_desktop.json: ignored: globalShortcut"},
-		},
-		"testdata/cursor.json": {
-			servers: []settings{
-				{Name: "remote", URL: "https://mcp.example.test/v1?team=a",
-					Header: http.Header{"Authorization": {"Bearer k-1"}}, Timeout: time.Minute},
-				{Name: "local", Command: "python", Args: []string{"/opt/tools/mcp-server.py"},
-					Env: []string{"API_KEY=of-the-file", "TRACE=1", "API_KEY=k-1", "LEVEL=info"}},
-			},
-			notices: []string{"testdata/cursor.json: ignored: " +
-				"mcpServers.local.autoApprove, mcpServers.local.alwaysAllow"},
-		},
-		"testdata/gemini.json": {
-			servers: []settings{
-				{Name: "far", URL: "https://far.example.test/mcp", Timeout: 30 * time.Second},
-			},
-			notices: []string{"testdata/gemini.json: ignored: theme, mcpServers.far.trust, mcpServers.far.url"},
-		},
-		"testdata/vscode.json": {
-			servers: []settings{
-				{Name: "docs", URL: "https://docs.example.test/mcp"},
-				{Name: "playwright", Command: "npx", Args: []string{"-y", "@playwright/mcp@latest"}, Env: []string{"PORT=8931", "HEADLESS=true"},
-					Dir: filepath.FromSlash("testdata/web"), Init: 90 * time.Second, Timeout: 5 * time.Minute},
-			},
-			notices: []string{"testdata/vscode.json: ignored: servers.playwright.dev"},
-		},
-	} {
-		t.Run(path, func(t *testing.T) {
-			f, err := Load(path)
-			if err != nil {
-				t.Fatalf("Load: %v", err)
-			}
-			f.Env = env.lookUp
-			if diff := cmp.Diff(want.servers, all(t, f)); diff != "" {
-				t.Errorf("servers (-want +got):\n%s", diff)
-			}
-			last, err := f.Server(want.servers[len(want.servers)-1].Name)
-			if err != nil {
-				t.Fatalf("Server: %v", err)
-			}
-			if diff := cmp.Diff(want.notices, last.Notices); diff != "" {
-				t.Errorf("notices (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // TestServersOfBothMaps checks that the servers of both maps are in file order.
 //
 // Guarantees: G-0018.1
@@ -358,10 +294,10 @@ func TestSettings(t *testing.T) {
 func TestIgnoredKeysAreOneNotice(t *testing.T) {
 	f := mustParse(t, `{"$schema": "s", "bowline": {}, "servers": {
 		"a b": {"command": "x", "headers": {}, "Command": "y"},
-		"c": {"url": "http://h", "env": {"K": "v"}, "args": [], "cwd": "", "disabledTools": []}}}`, nil)
+		"c": {"url": "http://h", "env": {"K": "v"}, "args": [], "cwd": "", "alwaysAllow": []}}}`, nil)
 	for name, want := range map[string]string{
 		"a b": `mcp.json: ignored: ["$schema"], servers["a b"].Command, servers["a b"].headers`,
-		"c":   `mcp.json: ignored: ["$schema"], servers.c.disabledTools, servers.c.args, servers.c.env, servers.c.cwd`,
+		"c":   `mcp.json: ignored: ["$schema"], servers.c.alwaysAllow, servers.c.args, servers.c.env, servers.c.cwd`,
 	} {
 		if diff := cmp.Diff([]string{want}, notices(t, f, name)); diff != "" {
 			t.Errorf("notices of %q (-want +got):\n%s", name, diff)

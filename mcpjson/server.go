@@ -50,11 +50,7 @@ func readServer(v *values, e *entry) *Server {
 		return s
 	}
 	set := e.settings
-	address := set["url"]
-	if !set["httpUrl"].absent() {
-		ignoreUnused(v, set, "url")
-		address = set["httpUrl"]
-	}
+	address := readAddressOfHost(v, set)
 	used := readKind(v, e, address)
 	if used == overPipes {
 		s.Transport = readCommand(v, set)
@@ -68,11 +64,41 @@ func readServer(v *values, e *entry) *Server {
 		ignoreUnused(v, set, "args", "env", "envFile", "cwd")
 	}
 	readSettings(v, s, set)
+	readHiddenTools(v, &s.Hosting.Tools, set)
 	if s.Settings.Auth != nil && !set["command"].absent() {
 		v.wrong(set["bowline"], "auth is for a server that is reached over HTTP")
 	}
 	s.settings = sha256.Sum256(v.read)
 	return s
+}
+
+// readAddressOfHost returns the address by the name that the host has for it. Gemini CLI and Windsurf have two names, of which url is that of
+// HTTP+SSE: the other is for the newer transport, and takes precedence.
+func readAddressOfHost(v *values, set map[string]node) node {
+	names := []string{"httpUrl", "serverUrl", "url"}
+	for i, name := range names {
+		if n := set[name]; !n.absent() {
+			ignoreUnused(v, set, names[i+1:]...)
+			return n
+		}
+	}
+	return node{}
+}
+
+// readCommandObject puts the members of a command that is an object in the place of the settings of their meaning. Zed wrote commands
+// so before it had those of the other hosts.
+func readCommandObject(v *values, set map[string]node) {
+	command := set["command"]
+	if command.absent() || command.value.Kind() != '{' {
+		return
+	}
+	delete(set, "command")
+	for name, n := range v.settings(command, v.ignore, "path", "args", "env") {
+		if name == "path" {
+			name = "command"
+		}
+		set[name] = n
+	}
 }
 
 // A kind is how a server is reached.
@@ -95,6 +121,8 @@ func readKind(v *values, e *entry, address node) kind {
 	}
 	declared := readType(v, e.settings["type"], inferred)
 	switch {
+	case !command && !remote && text(e.settings["source"]) == "extension":
+		v.wrong(e.settings["source"], "only Zed knows the command of its extension: give the entry a command, and remove this")
 	case !command && !remote:
 		v.wrong(e.called(), "it has neither a command nor a url: give it one of them")
 	case command && remote:

@@ -136,6 +136,17 @@ func readFilter(v *values, n node) Filter {
 	return f
 }
 
+// readHiddenTools adds what the user has hidden in the host to what a gateway does not offer: a tool that was switched off there must
+// not appear because another program reads the file. The block bowline may allow more than includeTools does, but shows nothing that is excluded.
+func readHiddenTools(v *values, offered *Filter, set map[string]node) {
+	before := v.read // of what Same compares, this is no part, as Hosting is not
+	defer func() { v.read = before }()
+	if include := set["includeTools"]; !include.absent() && offered.Allow == nil {
+		offered.Allow = append([]string{}, v.strings(include)...) // not nil: an empty list offers nothing
+	}
+	offered.Deny = append(append(offered.Deny, v.strings(set["excludeTools"])...), v.strings(set["disabledTools"])...)
+}
+
 func readPrefix(v *values, n node) *string {
 	if _, prefix, ok := v.string(n); ok {
 		return &prefix

@@ -37,6 +37,12 @@ func (v *values) wrong(n node, format string, args ...any) {
 	v.findings = append(v.findings, finding{n.at, n.path, fmt.Sprintf(format, args...)})
 }
 
+// notice adds a hint about what may be a mistake.
+func (v *values) notice(n node, format string, args ...any) {
+	line, column := v.file.position(n.at)
+	v.notices = append(v.notices, fmt.Sprintf("%s:%d:%d: %s: %s", v.file.Path, line, column, n.path, fmt.Sprintf(format, args...)))
+}
+
 // A node is a value and its place in the file. The zero node is an absent value.
 type node struct {
 	path  string
@@ -140,6 +146,9 @@ func (v *values) string(n node) (written, expanded string, ok bool) {
 		v.wrong(n, "it contains a NUL character, which no program can receive")
 		return "", "", false
 	}
+	if name, is := strings.CutPrefix(written, "$"); is && isVariable(name) {
+		v.notice(n, "%s is passed on as it is: write ${%s} for the variable", quote(written), name)
+	}
 	v.record(n, expanded)
 	return written, expanded, ok
 }
@@ -229,8 +238,7 @@ func (v *values) milliseconds(n node) time.Duration {
 	}
 	v.record(n, d.String())
 	if d < time.Second {
-		line, column := v.file.position(n.at)
-		v.notices = append(v.notices, fmt.Sprintf("%s:%d:%d: %s: this is %v: the number is in milliseconds", v.file.Path, line, column, n.path, d))
+		v.notice(n, "this is %v: the number is in milliseconds", d)
 	}
 	return d
 }

@@ -21,6 +21,9 @@ type Input struct {
 	Options     []string // the values to choose from; nil: any text
 }
 
+// variableForms are those of the package comment.
+const variableForms = "${NAME}, ${env:NAME}, ${NAME:-default}, ${input:ID}, ${workspaceFolder}, ${workspaceFolderBasename}, ${userHome}, ${pathSeparator} and ${/}"
+
 // An expansion replaces the variables in the values of one server. The total size of their
 // values is bounded, because a short file can name a long variable many times.
 type expansion struct {
@@ -76,8 +79,13 @@ func (f *File) variable(reference string) (string, error) {
 	switch reference {
 	case "workspaceFolder":
 		return filepath.Abs(f.folder())
+	case "workspaceFolderBasename":
+		folder, err := filepath.Abs(f.folder())
+		return filepath.Base(folder), err
 	case "userHome":
 		return os.UserHomeDir()
+	case "pathSeparator", "/":
+		return string(filepath.Separator), nil
 	}
 	if id, ok := strings.CutPrefix(reference, "input:"); ok {
 		return f.answer(id)
@@ -90,7 +98,7 @@ func (f *File) environmentVariable(reference string) (string, error) {
 	name = strings.TrimPrefix(name, "env:")
 	switch {
 	case !isVariable(name):
-		return "", fmt.Errorf("%s is none of ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:ID}, ${workspaceFolder} and ${userHome}", quote("${"+reference+"}"))
+		return "", fmt.Errorf("%s is none of %s", quote("${"+reference+"}"), variableForms)
 	case strings.Contains(fallback, "${"):
 		return "", fmt.Errorf("the default of %s holds another ${: a default is plain text", quote("${"+name+"}"))
 	}

@@ -46,7 +46,8 @@ func TestExpand(t *testing.T) {
 //
 // Guarantees: G-0018.3, G-0018.5
 func TestExpandMistakes(t *testing.T) {
-	form := " is none of ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:ID}, ${workspaceFolder} and ${userHome}"
+	form := " is none of ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:ID}, ${workspaceFolder}, ${workspaceFolderBasename}, " +
+		"${userHome}, ${pathSeparator} and ${/}"
 	for written, want := range map[string]string{
 		"${NO}":                              "the environment variable NO is not set, and there is no default: set it, or write ${NO:-default}",
 		"${env:NO}":                          "the environment variable NO is not set, and there is no default: set it, or write ${NO:-default}",
@@ -62,7 +63,7 @@ func TestExpandMistakes(t *testing.T) {
 		"${9A}":                              `"${9A}"` + form,
 		"${" + strings.Repeat("?", 77) + "}": `"${` + strings.Repeat("?", 77) + `}"` + form,
 		"${ A}":                              `"${ A}"` + form,
-		"${/}":                               `"${/}"` + form,
+		"${//}":                              `"${//}"` + form,
 		"${:-x}":                             `"${:-x}"` + form,
 		"${NO:-${A}}":                        `the default of "${NO}" holds another ${: a default is plain text`,
 		"${A":                                "${ without its }",

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -125,11 +126,7 @@ func (u *upping) run(cmd *cobra.Command) error {
 	g := gateway.New(u.options(cmd))
 	defer g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
 	if u.check {
-		if err := g.Check(file); err != nil {
-			return process.Refuse("%w", err)
-		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %d servers\n", render.Flat(u.path), len(file.Names()))
-		return err
+		return u.report(cmd, g, file)
 	}
 	listener, _, err := process.ListenHere("--http", u.address, u.insecure, "there are no logins: whoever reaches it may call every tool")
 	if err != nil {
@@ -144,6 +141,27 @@ func (u *upping) run(cmd *cobra.Command) error {
 		return process.Refuse("%w", errors.Join(err, listener.Close()))
 	}
 	return u.serve(cmd, g, listener)
+}
+
+// report prints the mistakes of a file, and what of it means nothing here.
+func (u *upping) report(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.File) error {
+	wrong := g.Check(file)
+	var notices []string
+	for _, name := range file.Names() {
+		if s, err := file.Server(name); err == nil {
+			notices = append(notices, s.Notices...) // those about the top are the same for each server
+		}
+	}
+	for i, notice := range notices {
+		if slices.Index(notices, notice) == i {
+			cmd.PrintErrln(render.Message(notice))
+		}
+	}
+	if wrong != nil {
+		return process.Refuse("%w", wrong)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %d servers\n", render.Flat(u.path), len(file.Names()))
+	return err
 }
 
 // take takes the addresses and the catalogue of the file, unless flags set them. A reload does not change them.

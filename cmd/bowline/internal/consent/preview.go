@@ -51,7 +51,7 @@ func writtenServers(text []byte) (map[string]any, error) {
 		return nil, err
 	}
 	servers := make(map[string]any)
-	for _, list := range []string{"mcpServers", "servers"} {
+	for _, list := range []string{"mcpServers", "servers", "context_servers"} {
 		all, _ := file[list].(map[string]any)
 		maps.Copy(servers, all)
 	}
@@ -61,8 +61,8 @@ func writtenServers(text []byte) (map[string]any, error) {
 // describeServer returns what a server starts, or what goes to which address. It names every
 // variable and every header, and shows no value of them.
 func describeServer(server any) string {
-	set, _ := server.(map[string]any)
-	switch address := cmp.Or(set["httpUrl"], set["url"]); {
+	set := settingsOf(server)
+	switch address := cmp.Or(set["httpUrl"], set["serverUrl"], set["url"]); {
 	case set["command"] != nil:
 		return describeCommand(set)
 	case address != nil:
@@ -78,6 +78,23 @@ func describeServer(server any) string {
 	default:
 		return notShown
 	}
+}
+
+// settingsOf returns the settings of an entry. Those in a command that is an object are in the place of the others, as for package mcpjson.
+func settingsOf(server any) map[string]any {
+	set, _ := server.(map[string]any)
+	command, ok := set["command"].(map[string]any)
+	if !ok {
+		return set
+	}
+	set = maps.Clone(set)
+	set["command"] = command["path"]
+	for _, name := range []string{"args", "env"} {
+		if command[name] != nil {
+			set[name] = command[name]
+		}
+	}
+	return set
 }
 
 const notShown = "(cannot be shown: read the file)"
