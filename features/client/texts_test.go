@@ -79,6 +79,10 @@ func TestTextsOfErrorsAreThoseOfTheGuide(t *testing.T) {
 			t.Errorf("docs/guide/errors.md does not show %s", want)
 		}
 	}
+	failed.Attempts = 3
+	if want := `client: connect: "adder" exited with status 3: no API key, after 3 attempts since 12:00:07`; failed.Error() != want {
+		t.Errorf("got  %s\nwant %s", failed, want)
+	}
 	if why := new(conn.Reason); !errors.As(gaveUp.Last, why) || why.Kind != conn.CrashLooping || !errors.Is(gaveUp, syscall.ECONNREFUSED) {
 		t.Errorf("got the kind %s, want crash-looping with its cause", why.Kind)
 	}
