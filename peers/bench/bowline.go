@@ -28,7 +28,9 @@ func bowline(b bowlineTool) implementation {
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
 			return b.connect(ctx, revision, &stdio.Command{Path: command[0], Args: command[1:]})
 		},
-		serveStdio: func(ctx context.Context) error { return newBowlineServer(serving{}).Serve(ctx, &stdio.Server{}) },
+		serveStdio: func(ctx context.Context) error {
+			return newBowlineServer(serving{tools: hostedHere().tools}).Serve(ctx, &stdio.Server{})
+		},
 		http: func(ctx context.Context, revision, url string) (*session, error) {
 			return b.connect(ctx, revision, &streamable.Client{URL: url})
 		},
@@ -44,7 +46,7 @@ func bowlineInfo() protocol.Implementation {
 }
 
 func newBowlineHandler() *streamable.Handler {
-	return streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
+	return streamable.NewHandler(newBowlineServer(serving{tools: hostedHere().tools}), streamable.HandlerOptions{})
 }
 
 func newBowlineServer(o serving) *server.Server {
@@ -108,12 +110,17 @@ func (b bowlineTool) connect(ctx context.Context, revision string, over transpor
 	return b.open(ctx, newBowlineClient(revision, serving{}), revision, over)
 }
 
-// newBowlineClient asks for the latest revision by asking for none, as users do.
-func newBowlineClient(revision string, o serving) *client.Client {
-	options := client.Options{ProtocolVersion: revision, FailFast: true}
+// revisionToAsk is none for the latest, as users do.
+func revisionToAsk(revision string) string {
 	if revision == modern {
-		options.ProtocolVersion = ""
+		return ""
 	}
+	return revision
+}
+
+// newBowlineClient makes a client that does not try again.
+func newBowlineClient(revision string, o serving) *client.Client {
+	options := client.Options{ProtocolVersion: revisionToAsk(revision), FailFast: true}
 	if o.many {
 		options.Supervisor = supervisor.New(supervisor.Options{})
 	}
@@ -129,6 +136,14 @@ func newBowlineClient(revision string, o serving) *client.Client {
 }
 
 func (b bowlineTool) open(ctx context.Context, c *client.Client, revision string, over transport.Transport) (*session, error) {
+	s, err := connectBowline(ctx, c, revision, over)
+	if err != nil {
+		return nil, err
+	}
+	return b.session(s), nil
+}
+
+func connectBowline(ctx context.Context, c *client.Client, revision string, over transport.Transport) (*client.Session, error) {
 	s, err := c.Connect(ctx, over)
 	if err != nil {
 		return nil, err
@@ -136,6 +151,10 @@ func (b bowlineTool) open(ctx context.Context, c *client.Client, revision string
 	if got := s.Server().ProtocolVersion; got != revision {
 		return nil, errors.Join(fmt.Errorf("it speaks %s", got), s.Close(ctx))
 	}
+	return s, nil
+}
+
+func (b bowlineTool) session(s *client.Session) *session {
 	patient := s.With(client.CallOptions{Timeout: -1})
 	return &session{
 		echo: func(text string) call { return b.echo(s, text) },
@@ -158,7 +177,7 @@ func (b bowlineTool) open(ctx context.Context, c *client.Client, revision string
 			return err
 		},
 		close: func() error { return s.Close(context.Background()) },
-	}, nil
+	}
 }
 
 // echo encodes its text each time, as the floor does, unless the tool is raw.

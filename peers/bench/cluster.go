@@ -135,7 +135,7 @@ const opened = "initialize and close"
 
 // clusterCalls measures calls over HTTP, also one with a large text, and the beginning of sessions.
 func clusterCalls(ctx context.Context, m *measurement) error {
-	url, s, err := m.childOverHTTP(ctx)
+	url, s, err := m.childOverHTTP(ctx, hosting{})
 	if err != nil {
 		return err
 	}

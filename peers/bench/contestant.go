@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os/exec"
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -31,6 +32,9 @@ type implementation struct {
 	http      func(ctx context.Context, revision, url string) (*session, error)
 	handler   func(revision string) http.Handler
 	serveHTTP func(net.Listener) error
+
+	// program is the command of a program of others, which listens at an address and has the server as its child.
+	program func(host, port string, server []string) []string
 }
 
 // serving is what a server in memory does beyond echo.
@@ -88,6 +92,14 @@ const (
 	bowlineInCluster = "Bowline, in a cluster"
 	bowlineProxied   = "Bowline, behind a reverse proxy"
 	bowlineForwarded = "Bowline, at another node"
+	bowlineStdio     = "Bowline, standard input and output"
+	bowlineBoth      = "Bowline, HTTP and then standard input and output"
+	theRelay         = "floor, a relay"
+	bowlineGateway   = "Bowline, gateway"
+	gatewayModern    = "Bowline, gateway, " + modern
+	gatewayUp        = "Bowline, gateway, " + legacy + " to " + modern
+	gatewayDown      = "Bowline, gateway, " + modern + " to " + legacy
+	npmMCPProxy      = "npm mcp-proxy"
 	goSDKLegacy      = "go-sdk"
 	goSDKModern      = "go-sdk, " + modern
 	mcpGoLegacy      = "mcp-go"
@@ -133,3 +145,15 @@ const (
 		`"fields":{"type":"array","items":{"type":"string"},"description":"which fields to return"}},` +
 		`"required":["query"]}`
 )
+
+// missing says what has to be installed before the contestant can be measured; "" if nothing.
+func (c contestant) missing() string {
+	if c.program == nil {
+		return ""
+	}
+	name := c.program("", "", nil)[0]
+	if _, err := exec.LookPath(name); err != nil {
+		return name + " was not in PATH"
+	}
+	return ""
+}

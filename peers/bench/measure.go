@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -74,13 +75,16 @@ func (m *measurement) overStdio(ctx context.Context) (*session, error) {
 
 // overHTTP opens a session with a child that listens on loopback.
 func (m *measurement) overHTTP(ctx context.Context) (*session, error) {
-	_, s, err := m.childOverHTTP(ctx)
+	_, s, err := m.childOverHTTP(ctx, hosting{})
 	return s, err
 }
 
 // childOverHTTP also returns the URL of the child, for more sessions. The child ends when its
 // standard input does, so it does not outlive this process.
-func (m *measurement) childOverHTTP(ctx context.Context) (url string, s *session, err error) {
+func (m *measurement) childOverHTTP(ctx context.Context, of hosting) (url string, s *session, err error) {
+	if m.program != nil {
+		return m.overProgram(ctx)
+	}
 	command, err := serverCommand("http", m.name)
 	if err != nil {
 		return "", nil, err
@@ -89,7 +93,7 @@ func (m *measurement) childOverHTTP(ctx context.Context) (url string, s *session
 	if err != nil {
 		return "", nil, err
 	}
-	alive, stdout, wait, err := start(command, "TMPDIR="+folder)
+	alive, stdout, wait, err := start(command, append(of.env(), "TMPDIR="+folder)...)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(folder))
 	}
@@ -104,6 +108,38 @@ func (m *measurement) childOverHTTP(ctx context.Context) (url string, s *session
 		return errors.Join(wait(), os.RemoveAll(folder))
 	})
 	return url, s, err
+}
+
+// overProgram starts the program, and opens a session when it accepts connections.
+func (m *measurement) overProgram(ctx context.Context) (url string, s *session, err error) {
+	host, port, err := freeAddress()
+	if err != nil {
+		return "", nil, err
+	}
+	server, err := serverCommand("stdio", bowlineTyped)
+	if err != nil {
+		return "", nil, err
+	}
+	command := m.program(host, port, server)
+	child := exec.Command(command[0], command[1:]...)
+	child.Stderr = os.Stderr
+	if err := child.Start(); err != nil {
+		return "", nil, err
+	}
+	end := func() error {
+		err := child.Process.Kill() // its own child ends with its standard input
+		child.Wait()                // which says that it was killed
+		return err
+	}
+	url = fmt.Sprintf("http://%s/mcp", net.JoinHostPort(host, port))
+	if err = reachable(ctx, net.JoinHostPort(host, port)); err == nil {
+		s, err = m.kept(m.http(ctx, m.revision, url))
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, end())
+	}
+	m.opened = append(m.opened, end)
+	return url, s, nil
 }
 
 func (m *measurement) kept(s *session, err error) (*session, error) {

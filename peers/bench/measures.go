@@ -19,6 +19,8 @@ func measures() map[string]func(context.Context, *measurement) error {
 		"stops":         stopping,
 		"telemetry":     telemetryCalls,
 		"cluster":       clusterCalls,
+		"hop":           hopCalls,
+		"gateway":       gatewayWork,
 		"moving":        movingSessions,
 	}
 }

@@ -39,7 +39,7 @@ func (w row) table(r *Results) (lines [][]string, notes []string) {
 		}
 		lines = append(lines, line)
 		if why, failed := r.failure(w.name, name); failed {
-			lacks = append(lacks, lack{name, "it failed: " + why})
+			lacks = append(lacks, lack{name, why})
 		}
 	}
 	for i, l := range lacks {

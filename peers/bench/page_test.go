@@ -22,7 +22,7 @@ func fixedResults() *Results {
 		Taken: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Took: "1m0s", Commit: "0123456789ab", Command: "go run ./cmd/bench",
 		Machine:  Machine{Go: "go1.26.8", System: "linux/amd64", Kernel: "6.0", Processor: "A processor", Processors: 2},
 		Versions: map[string]string{"go-sdk": "v1.8.0", "mcp-go": "v1.2.1"},
-		Failures: []Failure{{"connect", goSDKLegacy, "it was not there"}},
+		Failures: []Failure{{Row: "connect", Contestant: goSDKLegacy, Why: "it was not there"}},
 	}
 	for _, w := range rows() {
 		for i, name := range w.contestants {
@@ -54,7 +54,7 @@ func asked(w row, name string) (keys []Series) {
 	for _, n := range connectionNumbers(false) {
 		points = append(points, connections(n))
 	}
-	points = append(points, opened, moved, changed, withoutStream, withStream, parked(1), parked(mostParked(false)))
+	points = append(points, tenServers, wholeList, inThis, undisturbed, flooded, opened, moved, changed, withoutStream, withStream, parked(1), parked(mostParked(false)))
 	for _, point := range points {
 		for _, metric := range metrics {
 			probe := &Results{Series: []Series{{w.name, name, point, metric, []float64{1}}, {w.name, theFloor, point, metric, []float64{1}}}}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,5 +51,19 @@ func TestFlags(t *testing.T) {
 		if err := Main(t.Context(), args, os.Stderr, os.Stderr); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
+	}
+}
+
+// A program of others that is not installed is noted in the table, and the run does not fail because of that.
+func TestAProgramThatIsNotInstalled(t *testing.T) {
+	t.Setenv("PATH", "")
+	w := row{name: "hop", contestants: []string{npmMCPProxy}, columns: []column{{"p50", found("hop", callers(1), median), seconds, false}}}
+	p := program{rows: []row{w}, rounds: 2, command: "now", progress: io.Discard}
+	r, err := p.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, notes := w.table(r); len(notes) != 1 || !strings.HasSuffix(notes[0], "mcp-proxy was not in PATH.") {
+		t.Errorf("the notes are %q", notes)
 	}
 }

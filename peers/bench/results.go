@@ -37,6 +37,7 @@ type Failure struct {
 	Row        string `json:"row"`
 	Contestant string `json:"contestant"`
 	Why        string `json:"why"`
+	Absent     bool   `json:"absent,omitempty"` // it was not installed, so nothing is wrong
 }
 
 // A Series is one figure of a contestant, round by round.
@@ -74,7 +75,10 @@ func (r *Results) rounds(row, contestant, point, metric string) []float64 {
 func (r *Results) failure(row, contestant string) (why string, failed bool) {
 	for _, f := range r.Failures {
 		if f.Row == row && f.Contestant == contestant {
-			return f.Why, true
+			if f.Absent {
+				return f.Why, true
+			}
+			return "it failed: " + f.Why, true
 		}
 	}
 	return "", false
@@ -185,5 +189,5 @@ func (r *Results) save(path string) error {
 // stand beside other rounds of the floor.
 func (r *Results) fail(row, contestant string, err error) {
 	r.Series = slices.DeleteFunc(r.Series, func(s Series) bool { return s.Row == row && s.Contestant == contestant })
-	r.Failures = append(r.Failures, Failure{row, contestant, err.Error()})
+	r.Failures = append(r.Failures, Failure{Row: row, Contestant: contestant, Why: err.Error()})
 }

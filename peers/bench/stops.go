@@ -33,3 +33,6 @@ func serveSilent(in io.Reader, out io.Writer) error {
 	rest(time.Minute)
 	return nil
 }
+
+// rest waits: there is no event that says that a process is idle.
+func rest(d time.Duration) { <-time.NewTimer(d).C }

@@ -56,6 +56,3 @@ func (m *measurement) weigh() weight {
 	runtime.ReadMemStats(&stats)
 	return weight{int(stats.HeapAlloc + stats.StackInuse), runtime.NumGoroutine()}
 }
-
-// rest waits: there is no event that says that a process is idle.
-func rest(d time.Duration) { <-time.NewTimer(d).C }

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// gatewayed is a gateway over servers that are its children. The client speaks the revision of the contestant, and the
+// gateway that one to its servers.
+func gatewayed(upstream string) implementation {
+	return implementation{
+		http:    everyEcho,
+		handler: func(string) http.Handler { return newGateway(upstream) },
+		serveHTTP: func(listener net.Listener) error {
+			return newGateway(upstream).Serve(context.Background(), new(http.Server), listener)
+		},
+	}
+}
+
+// newGateway lives until the process ends, and its children with it.
+func newGateway(upstream string) *streamable.Handler {
+	g := gateway.New(gateway.Options{Client: client.Options{ProtocolVersion: revisionToAsk(upstream)}})
+	file, err := hostedFile(hostedHere())
+	if err == nil {
+		_, err = g.Apply(context.Background(), file)
+	}
+	if err != nil {
+		panic(err) // nothing can be measured
+	}
+	return streamable.NewHandler(g.Server(), streamable.HandlerOptions{})
+}
+
+// hostedFile names the servers s0, s1 and so on.
+func hostedFile(of hosting) (*mcpjson.File, error) {
+	command, err := serverCommand("stdio", bowlineTyped)
+	if err != nil {
+		return nil, err
+	}
+	servers := make(map[string]any)
+	for i := range of.servers {
+		servers[fmt.Sprintf("s%d", i)] = map[string]any{
+			"command": command[0], "args": command[1:], "env": map[string]string{hostedTools: strconv.Itoa(of.tools / of.servers)},
+		}
+	}
+	text, err := json.Marshal(map[string]any{"mcpServers": servers})
+	if err != nil {
+		return nil, err
+	}
+	return mcpjson.Parse("mcp.json", text)
+}
+
+// everyEcho calls the tools named echo of all servers behind a URL in turns, whatever stands before the name.
+func everyEcho(ctx context.Context, revision, url string) (*session, error) {
+	s, err := connectBowline(ctx, newBowlineClient(revision, serving{}), revision, &streamable.Client{URL: url})
+	if err != nil {
+		return nil, err
+	}
+	echoes, err := echoesOf(ctx, s)
+	if err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	of := echoTool.session(s)
+	of.echo = func(text string) call {
+		var calls []call
+		for _, tool := range echoes {
+			calls = append(calls, tool.echo(s, text))
+		}
+		var next atomic.Int64
+		return func(ctx context.Context) error { return calls[int(next.Add(1))%len(calls)](ctx) }
+	}
+	return of, nil
+}
+
+func echoesOf(ctx context.Context, s *client.Session) (echoes []bowlineTool, err error) {
+	for t, err := range s.Tools(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasSuffix(t.Name, string(echoTool)) {
+			echoes = append(echoes, bowlineTool(t.Name))
+		}
+	}
+	if len(echoes) == 0 {
+		return nil, errors.New("it lists no tool named echo")
+	}
+	return echoes, nil
+}
+
+// overStdioAlone is Bowline without HTTP.
+func overStdioAlone() implementation {
+	b := bowline(echoTool)
+	return implementation{stdio: b.stdio, serveStdio: b.serveStdio}
+}
+
+// overBoth makes two calls for each: one over HTTP, and then one over standard input and output. That is the work of a
+// gateway's two connections.
+func overBoth() implementation {
+	b := bowline(echoTool)
+	return implementation{serveHTTP: b.serveHTTP, http: func(ctx context.Context, revision, url string) (*session, error) {
+		first, err := b.http(ctx, revision, url)
+		if err != nil {
+			return nil, err
+		}
+		command, err := serverCommand("stdio", bowlineTyped)
+		if err != nil {
+			return nil, errors.Join(err, first.close())
+		}
+		second, err := b.stdio(ctx, revision, command)
+		if err != nil {
+			return nil, errors.Join(err, first.close())
+		}
+		return inTurn(first, second), nil
+	}}
+}
+
+// inTurn calls the one, and then the other.
+func inTurn(first, second *session) *session {
+	return &session{
+		echo: func(text string) call {
+			one, other := first.echo(text), second.echo(text)
+			return func(ctx context.Context) error { return cmp.Or(one(ctx), other(ctx)) }
+		},
+		close: func() error { return errors.Join(first.close(), second.close()) },
+	}
+}

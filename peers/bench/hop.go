@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// hopCalls measures calls through something that stands between client and server, and with nothing between.
+func hopCalls(ctx context.Context, m *measurement) error {
+	open := (*measurement).overHTTP
+	if m.http == nil && m.program == nil {
+		open = (*measurement).overStdio
+	}
+	if err := echoCalls(open, 1, 64)(ctx, m); err != nil {
+		return err
+	}
+	s, err := open(m, ctx)
+	if err != nil {
+		return err
+	}
+	return m.calls(ctx, payload(largeText), 1, s.echo(strings.Repeat("0123456789abcdef", largeText/16)))
+}
+
+const (
+	tenServers  = "ten servers"
+	wholeList   = "list"
+	inThis      = "in this process"
+	undisturbed = "undisturbed"
+	flooded     = "beside a client that floods"
+)
+
+// gatewayWork measures what a gateway does beyond one call of one client of one server.
+func gatewayWork(ctx context.Context, m *measurement) error {
+	for _, measure := range []func(*measurement, context.Context) error{
+		(*measurement).manyServers, (*measurement).longList, (*measurement).besideFlood, (*measurement).besideServer, (*measurement).idleClients,
+	} {
+		if err := measure(m, ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *measurement) manyServers(ctx context.Context) error {
+	_, s, err := m.childOverHTTP(ctx, hosting{servers: 10})
+	if err != nil {
+		return err
+	}
+	return m.calls(ctx, tenServers, 64, s.echo(echoText))
+}
+
+func (m *measurement) longList(ctx context.Context) error {
+	_, s, err := m.childOverHTTP(ctx, hosting{servers: pick(m, 20, 5), tools: listedTools})
+	if err != nil {
+		return err
+	}
+	return m.calls(ctx, wholeList, 1, func(ctx context.Context) error {
+		n, err := s.list(ctx)
+		if err == nil && n < listedTools {
+			err = fmt.Errorf("it lists %d tools", n)
+		}
+		return err
+	})
+}
+
+// besideFlood has one client call alone, and then while another has 64 callers.
+func (m *measurement) besideFlood(ctx context.Context) error {
+	url, s, err := m.childOverHTTP(ctx, hosting{servers: 1})
+	if err != nil {
+		return err
+	}
+	echo := s.echo(echoText)
+	if err := m.calls(ctx, undisturbed, 1, echo); err != nil {
+		return err
+	}
+	other, err := m.http(ctx, m.revision, url)
+	if err != nil {
+		return err
+	}
+	stop := flood(ctx, other.echo(echoText))
+	err = m.calls(ctx, flooded, 1, echo)
+	stop()
+	m.opened = append(m.opened, other.close)
+	return err
+}
+
+// flood has 64 callers call until it is stopped.
+func flood(ctx context.Context, echo call) (stop func()) {
+	flooding, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for range 64 {
+		running.Go(func() {
+			for echo(flooding) == nil {
+			}
+		})
+	}
+	return func() { cancel(); running.Wait() }
+}
+
+// besideServer has client and server in this process, so that their allocations are counted together.
+func (m *measurement) besideServer(ctx context.Context) error {
+	site, err := newSite(m.handler(m.revision))
+	if err != nil {
+		return err
+	}
+	defer site.close()
+	s, err := m.http(ctx, m.revision, "http://"+site.address+"/mcp")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return m.calls(ctx, inThis, 1, s.echo(echoText))
+}
+
+// idleClients weighs sessions of clients that say nothing.
+func (m *measurement) idleClients(context.Context) error {
+	handler := m.handler(m.revision)
+	site, err := newSite(handler)
+	if err != nil {
+		return err
+	}
+	defer site.close()
+	if _, err := site.openSession(); err != nil {
+		return err
+	}
+	many, empty := pick(m, 1000, 200), m.weigh()
+	for range many {
+		if _, err := site.openSession(); err != nil {
+			return err
+		}
+	}
+	m.addHeld(withoutStream, empty, many)
+	runtime.KeepAlive(handler)
+	return nil
+}
