@@ -23,3 +23,14 @@ func TestRawResultsWithWhiteSpace(t *testing.T) {
 		}
 	}
 }
+
+// What is no object, or has a resultType, is what the program says.
+//
+// Guarantees: G-0089.2
+func TestRawResultsThatAreNotCompleted(t *testing.T) {
+	for _, text := range []string{``, `7`, `[]`, `[{"a":1}]`, `"{}"`, `{"resultType":"task"}`} {
+		if got := complete(json.RawMessage(text)); string(got) != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}

@@ -198,3 +198,31 @@ func TestGreedyClientsLeaveRoomInTheTaskStore(t *testing.T) {
 		}
 	}
 }
+
+// The size of a task has all in it that may be long.
+//
+// Guarantees: G-0032.5
+func TestSizeOfATask(t *testing.T) {
+	long := strings.Repeat("a", 10_000)
+	empty := new(server.TaskRecord).Size()
+	for what, change := range map[string]func(*server.TaskRecord){
+		"id":     func(r *server.TaskRecord) { r.Task.TaskID = long },
+		"status": func(r *server.TaskRecord) { r.Task.StatusMessage = long },
+		"tool":   func(r *server.TaskRecord) { r.Tool = long },
+		"owner":  func(r *server.TaskRecord) { r.Owner = long },
+		"client": func(r *server.TaskRecord) { r.Client = long },
+		"node":   func(r *server.TaskRecord) { r.Node = long },
+		"result": func(r *server.TaskRecord) { r.Task.FinalResult = json.RawMessage(long) },
+		"error":  func(r *server.TaskRecord) { r.Task.Error = &protocol.TaskError{Message: long} },
+		"data":   func(r *server.TaskRecord) { r.Task.Error = &protocol.TaskError{Data: json.RawMessage(long)} },
+		"question": func(r *server.TaskRecord) {
+			r.Task.InputRequests = protocol.InputRequests{"q": &protocol.ElicitParams{Message: long}}
+		},
+	} {
+		r := new(server.TaskRecord)
+		change(r)
+		if got := r.Size(); got < empty+len(long) {
+			t.Errorf("%s: got a size of %d, want %d at least", what, got, empty+len(long))
+		}
+	}
+}

@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -323,4 +325,39 @@ func TestCompletionOfAnUnknownReferenceIsRefused(t *testing.T) {
 	w.initialize(protocol.Version20251125)
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/none"},"argument":{"name":"a","value":""}}}`)
 	w.want(`"id":1`, `-32602`)
+}
+
+// A server none of whose features completes anything has no completion/complete, also in 2024-11-05, which has no
+// capability for it.
+func TestServerWithoutCompletionsRefusesThem(t *testing.T) {
+	for _, version := range []string{protocol.Version20241105, protocol.Version20251125} {
+		s := newServer(server.Options{})
+		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, *protocol.GetPromptParams) (string, error) { return "prompt", nil })
+		w := dial(t, s)
+		w.initialize(version)
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":""}}}`)
+		w.want(`"id":1`, `-32601`)
+	}
+}
+
+// Middleware sees the params of a notification as they came, of any method.
+func TestMiddlewareSeesTheParamsOfNotifications(t *testing.T) {
+	seen := make(chan string, 8)
+	s := newServer(server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			if raw, _ := r.Params.(json.RawMessage); r.Notification {
+				seen <- r.Method + string(raw)
+			}
+			return next(ctx, r)
+		}
+	}}})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","method":"notifications/x","params":{"a":1}}`, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	w.want(`"id":1`)
+	for _, want := range []string{"notifications/initialized", `notifications/x{"a":1}`} {
+		if got := testenv.Receive(t, seen, want); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
 }
