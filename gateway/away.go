@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 const (
@@ -160,14 +161,19 @@ func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {
 	return o
 }
 
-// faultOf returns the error with which a server has answered, which goes to the client as it is; nil if it has not answered.
+// faultOf returns the error with which a server has answered, which goes to the client as it is; nil if it has not answered. Over HTTP that
+// of an overloaded server comes with a status, which ends the call for another cause.
 func faultOf(err error) error {
 	var call *conn.CallError
+	var status *transport.StatusError
 	var fault *jsonrpc.Error
-	if errors.As(err, &call) && call.Cause == conn.PeerError && errors.As(call.Err, &fault) {
-		return &jsonrpc.Error{Code: fault.Code, Message: fault.Message, Data: fault.Data}
+	if !errors.As(err, &call) || !errors.As(call.Err, &fault) {
+		return nil
 	}
-	return nil
+	if call.Cause != conn.PeerError && !(errors.As(call.Err, &status) && status.Overloaded()) {
+		return nil
+	}
+	return &jsonrpc.Error{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 }
 
 func invalid(format string, args ...any) error {
@@ -176,15 +182,32 @@ func invalid(format string, args ...any) error {
 
 // notFound is the answer for a resource that nobody has.
 func notFound(ctx context.Context, uri string) error {
-	code := int64(protocol.CodeResourceNotFound)
-	if protocol.IsModern(server.RequestFrom(ctx).Client.ProtocolVersion) {
-		code = jsonrpc.CodeInvalidParams
-	}
 	data, err := protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})
 	if err != nil {
 		return err
 	}
-	return &jsonrpc.Error{Code: code, Message: "resource not found: " + quoted(uri), Data: data}
+	return &jsonrpc.Error{Code: codeNotFound(ctx), Message: "resource not found: " + quoted(uri), Data: data}
+}
+
+// inEra returns the error of a server with the code that the client's revision has for a resource that is not there.
+func inEra(ctx context.Context, err error, uri string) error {
+	var fault *jsonrpc.Error
+	var of protocol.ResourceNotFoundData
+	if !errors.As(err, &fault) {
+		return err
+	}
+	modern := fault.Code == jsonrpc.CodeInvalidParams && protocol.Unmarshal(fault.Data, &of) == nil && of.URI == uri
+	if modern || fault.Code == protocol.CodeResourceNotFound {
+		return &jsonrpc.Error{Code: codeNotFound(ctx), Message: fault.Message, Data: fault.Data}
+	}
+	return err
+}
+
+func codeNotFound(ctx context.Context) int64 {
+	if protocol.IsModern(server.RequestFrom(ctx).Client.ProtocolVersion) {
+		return jsonrpc.CodeInvalidParams
+	}
+	return protocol.CodeResourceNotFound
 }
 
 // quoted returns a text of a client as it may appear in an error.

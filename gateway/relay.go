@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,11 +88,15 @@ func (g *Gateway) resource(ctx context.Context, uri string) (catalogue.Item, boo
 func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	info, _ := protocol.MethodInfo(protocol.MethodReadResource)
 	uri := info.NameOf(params)
+	if uri == "" {
+		return nil, invalid("resources/read: uri is missing")
+	}
 	item, found := g.resource(ctx, uri)
 	if !found {
 		return nil, notFound(ctx, uri)
 	}
-	return g.relayed(ctx, item.Server, protocol.MethodReadResource, params)
+	result, err := g.relayed(ctx, item.Server, protocol.MethodReadResource, params)
+	return result, inEra(ctx, err, uri)
 }
 
 // completeParams are params of which the gateway changes the reference.
@@ -111,20 +116,31 @@ func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.Ra
 	if err := protocol.Unmarshal(params, &asked); err != nil {
 		return nil, invalid("completion/complete: %v", err)
 	}
-	kind, name := catalogue.Prompts, &asked.Ref.Name
-	if asked.Ref.Type == protocol.ReferenceResource {
-		kind, name = catalogue.Templates, &asked.Ref.URI
-	}
-	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, *name) }, kind)
+	item, found := g.find(ctx, asked.in, catalogue.Prompts, catalogue.Templates, catalogue.Resources)
 	if !found {
-		return nil, invalid("unknown reference %s", quoted(*name))
+		return nil, invalid("unknown reference %s", quoted(cmp.Or(asked.Ref.URI, asked.Ref.Name)))
 	}
-	*name = item.Own
+	if asked.isPrompt() {
+		asked.Ref.Name = item.Own
+	}
 	own, err := protocol.Marshal(&asked)
 	if err != nil {
 		return nil, err
 	}
 	return g.relayed(ctx, item.Server, protocol.MethodComplete, own)
+}
+
+func (p *completeParams) isPrompt() bool { return p.Ref.Type != protocol.ReferenceResource }
+
+// in finds what a reference means: the name of a prompt, the text of a template, or the URI of a resource.
+func (p *completeParams) in(now *catalogue.Snapshot) (catalogue.Item, bool) {
+	if p.isPrompt() {
+		return now.Find(catalogue.Prompts, p.Ref.Name)
+	}
+	if item, found := now.Find(catalogue.Templates, p.Ref.URI); found {
+		return item, true
+	}
+	return now.Resource(p.Ref.URI)
 }
 
 // relayed does what relay does, for a method whose results cannot say that a server is away.
