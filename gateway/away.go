@@ -17,10 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-const (
-	mostPatience = 10 * time.Second // how long a call waits for a server that is away
-	wakeInterval = 5 * time.Second  // between two calls that wake the same server
-)
+// mostPatience is how long a call waits for a server that is away.
+const mostPatience = 10 * time.Second
 
 // MetaOutcome is the member of _meta with the Outcome of a call that its server has not answered.
 const MetaOutcome = "io.github.bowline-mcp/outcome"
@@ -83,16 +81,31 @@ func (e *awayError) fault() error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: e.Error(), Data: data}
 }
 
-// reach returns the session with a server that is ready. It wakes a server that waits before its next attempt, and waits for it.
+// reach returns the session with a server that is ready. It starts one that is asleep, wakes one that waits before its next attempt, and
+// waits for it.
 func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awayError) {
+	why := "its session has ended"
+	if u := g.upstream(name); u != nil {
+		if err := g.lives.rouse(ctx, u); err != nil {
+			why = err.Error()
+		}
+	}
 	session, running := g.set.Session(name)
 	if !running {
-		return nil, &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Reason: "its session has ended", Delivery: conn.NotSent}}
+		return nil, &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Reason: why, Delivery: conn.NotSent}}
 	}
 	status := session.Status()
-	if status.State == conn.Ready {
-		return session, nil
+	if status.State != conn.Ready {
+		status = g.await(ctx, name, session, status)
 	}
+	if status.State != conn.Ready {
+		return nil, &awayError{Outcome: outcomeOf(name, status, conn.NotSent)}
+	}
+	return session, nil
+}
+
+// await waits until a server is ready, for as long as there is hope. It returns what it was at last.
+func (g *Gateway) await(ctx context.Context, name string, session *client.Session, status conn.Status) conn.Status {
 	deadline := time.Now().Add(mostPatience)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -103,15 +116,11 @@ func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awa
 		woken = false
 		select {
 		case <-status.Changed():
-			continue
 		case <-ctx.Done():
+			return status
 		}
-		break
 	}
-	if status.State == conn.Ready {
-		return session, nil
-	}
-	return nil, &awayError{Outcome: outcomeOf(name, status, conn.NotSent)}
+	return status
 }
 
 // isHopeless reports whether waiting until the deadline is of no use.
@@ -128,17 +137,11 @@ func needsPerson(s conn.Status) bool {
 // wake makes a server try again now, and reports whether it does. Calls must not make a broken server start in a loop.
 func (g *Gateway) wake(name string, session *client.Session, s conn.Status) bool {
 	u := g.upstream(name)
-	if u == nil || s.State != conn.Backoff || needsPerson(s) {
+	if u == nil || s.State != conn.Backoff || needsPerson(s) || !u.mayWake(time.Now()) {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if now := time.Now(); now.Sub(u.woken) >= wakeInterval {
-		u.woken = now
-		session.Wake()
-		return true
-	}
-	return false
+	session.Wake()
+	return true
 }
 
 // failed says what became of a request that has failed with err.

@@ -15,7 +15,7 @@
 //
 // # Goroutines
 //
-// A Gateway has a timer for announcements, and one goroutine while somebody looks at it (Changed). Requests of clients are served
+// A Gateway has a timer for announcements, a goroutine that ends servers which nobody uses, and one while somebody looks at it (Changed). Requests of clients are served
 // on the goroutines of package server, and lists are read again on those on which sessions report their events. Close waits
 // for all of them.
 //

@@ -12,6 +12,10 @@ import (
 // heard handles what a session learns without asking. It runs on the goroutine for the events of that session, so a slow server delays
 // only itself.
 func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *client.Session, e client.Event) {
+	if u := g.upstream(of.Name); u != nil { // it is asked for its lists
+		u.use.Hold()
+		defer u.use.Release(false)
+	}
 	switch e := e.(type) {
 	case *client.Restored:
 		g.refresh(ctx, of, session, catalogue.Kinds()...)
@@ -35,6 +39,9 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) error {
 	if !found {
 		return server.ErrNotFound
 	}
+	if u := g.upstream(item.Server); u != nil {
+		defer u.count()()
+	}
 	session, err := g.reach(ctx, item.Server)
 	if err != nil {
 		return err.fault()
@@ -54,6 +61,9 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) error {
 // unsubscribe ends a subscription of a client. The last one ends that at the server.
 func (g *Gateway) unsubscribe(ctx context.Context, uri string) {
 	for _, name := range g.forget(uri) {
+		if u := g.upstream(name); u != nil {
+			defer u.count()()
+		}
 		if session, running := g.set.Session(name); running {
 			_ = session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: uri}) // nobody is told of what still comes
 		}
@@ -87,4 +97,15 @@ func (g *Gateway) watchedOf(name string) (uris []string) {
 		uris = append(uris, uri)
 	}
 	return uris
+}
+
+// isKept reports whether a server must run although no call is under way: somebody has subscribed to a resource of it, or nothing is known yet
+// of what it offers.
+func (g *Gateway) isKept(name string) bool {
+	return len(g.watchedOf(name)) > 0 || len(g.known.Snapshot().Ages(name)) == 0
+}
+
+// isKnown reports whether a server has said all that it offers, now or in an earlier run.
+func (g *Gateway) isKnown(name string) bool {
+	return len(g.known.Snapshot().Ages(name)) == len(catalogue.Kinds())
 }

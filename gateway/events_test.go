@@ -188,8 +188,8 @@ func TestMistakesOfServers(t *testing.T) {
 			[]string{"a__who", "b__who"}, map[string]string{"b": "same names", "c__d": "__"},
 		},
 		{
-			`{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b","bowline":{"idleStop":"5m"}}}}`,
-			[]string{"a__who", "b__who"}, map[string]string{"b": "not supported"},
+			`{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b","bowline":{"idleStop":"5ms"}}}}`,
+			[]string{"a__who", "b__who"}, map[string]string{"b": "below 1s"},
 		},
 		{`{"mcpServers":{"b":{"command":"/bin/b"}}}`, []string{"b__who"}, nil},
 	} {

@@ -58,6 +58,7 @@ type Gateway struct {
 	set     *sessions.Set
 	known   *catalogue.Catalogue
 	news    news
+	lives   lives
 	eye     *eye
 	refused atomic.Int64           // questions
 	unsaved atomic.Pointer[string] // why the catalogue is not kept; nil: it is
@@ -91,7 +92,9 @@ func New(o Options) *Gateway {
 	}
 	g.news.announce = g.announce
 	g.server = server.New(o.Info, g.serverOptions())
-	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login})
+	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login, OnDemand: g.lives.isLater})
+	g.lives = lives{set: g.set, log: g.log(), servers: g.upstreams, kept: g.isKept, known: g.isKnown}
+	g.lives.begin()
 	return g
 }
 
@@ -128,6 +131,8 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 	of := catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport)}
 	o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.heard(ctx, of, session, e) }
 	if u := g.upstream(s.Name); u != nil {
+		u.use.Begin()
+		g.lives.Poke()
 		u.listen(s.Transport)
 	}
 	if g.options.Each != nil {
@@ -173,6 +178,7 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 			u.note("it could not be started: the log says why")
 		}
 	}
+	g.lives.Poke() // the rules of those that run may have changed
 	return changes, err
 }
 
@@ -192,10 +198,13 @@ func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 }
 
 // upstream returns a server of the file, or nil.
-func (g *Gateway) upstream(name string) *upstream {
+func (g *Gateway) upstream(name string) *upstream { return g.upstreams()[name] }
+
+// upstreams returns the servers of the file. The map is replaced by the next file, and never changed.
+func (g *Gateway) upstreams() map[string]*upstream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.servers[name]
+	return g.servers
 }
 
 // Close refuses new clients and calls, lets running calls finish, and then ends the sessions with the servers. The context limits
@@ -203,6 +212,7 @@ func (g *Gateway) upstream(name string) *upstream {
 func (g *Gateway) Close(ctx context.Context) error {
 	g.eye.close()
 	err := g.server.Close(ctx)
+	g.lives.Close()
 	err = errors.Join(err, g.set.Close(ctx))
 	g.news.close()
 	return errors.Join(err, g.known.Save())

@@ -34,6 +34,7 @@ type fleet struct {
 	servers map[string]*server.Server
 	links   map[string]transport.Link // the last one of each server
 	broken  map[string]bool           // cannot be reached
+	opened  map[string]int            // how often each was started
 }
 
 // newFleet starts a gateway whose sessions speak one revision, over these servers.
@@ -44,7 +45,12 @@ func newFleet(t *testing.T, version string, servers map[string]*server.Server) *
 
 func newFleetWith(t *testing.T, version string, servers map[string]*server.Server, o gateway.Options) *fleet {
 	t.Helper()
-	f := &fleet{t: t, version: version, servers: servers, links: make(map[string]transport.Link), broken: make(map[string]bool)}
+	return newFleetFor(t, version, servers, o, fileOf(t, keys(servers)...))
+}
+
+func newFleetFor(t *testing.T, version string, servers map[string]*server.Server, o gateway.Options, file *mcpjson.File) *fleet {
+	t.Helper()
+	f := &fleet{t: t, version: version, servers: servers, links: make(map[string]transport.Link), broken: make(map[string]bool), opened: make(map[string]int)}
 	o.Each = func(s *mcpjson.Server, o *client.Options) {
 		o.ProtocolVersion = version
 		o.Conn.BackoffMin = time.Hour // nothing but a call makes a server try again
@@ -63,7 +69,7 @@ func newFleetWith(t *testing.T, version string, servers map[string]*server.Serve
 			s.Close(context.Background())
 		}
 	})
-	f.apply(fileOf(t, keys(servers)...))
+	f.apply(file)
 	return f
 }
 
@@ -77,6 +83,7 @@ type place struct {
 func (p *place) Open(context.Context) (transport.Link, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.opened[p.name]++
 	if p.broken[p.name] {
 		return nil, errors.New("out of order")
 	}

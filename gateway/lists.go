@@ -201,6 +201,11 @@ func (g *Gateway) hints(now *catalogue.Snapshot, kind catalogue.Kind) string {
 
 // isAway reports whether a server cannot be reached now.
 func (g *Gateway) isAway(name string) bool {
+	if u := g.upstream(name); u != nil {
+		if _, asleep := u.use.IsAsleep(); asleep {
+			return false // nothing changes what it offers
+		}
+	}
 	session, running := g.set.Session(name)
 	return !running || session.Status().State != conn.Ready
 }

@@ -27,13 +27,14 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 	switch action {
 	case admin.Stop:
 		u.note("")
+		u.use.Rest(false)
 		return g.set.Stop(ctx, name)
 	case admin.Start:
 		err = g.set.Start(ctx, name)
 	case admin.Restart:
 		err = g.set.Restart(ctx, name)
 	case admin.Wake:
-		return g.wakeNow(name)
+		return g.wakeNow(ctx, u)
 	default:
 		return fmt.Errorf("gateway: no such action: %s", action)
 	}
@@ -61,8 +62,11 @@ func (g *Gateway) absent(name string) error {
 	return fmt.Errorf("%w: the file has no %q", admin.ErrNoServer, name)
 }
 
-func (g *Gateway) wakeNow(name string) error {
-	session, running := g.set.Session(name)
+func (g *Gateway) wakeNow(ctx context.Context, u *upstream) error {
+	if _, asleep := u.use.IsAsleep(); asleep {
+		return g.lives.rouse(ctx, u)
+	}
+	session, running := g.set.Session(u.Name)
 	if !running {
 		return errors.New("it does not wait for an attempt: it is stopped, and can be started")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/life"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -23,6 +24,7 @@ type entry struct {
 	catalogue.Server
 	called names.Server
 	roots  []protocol.Root // what it gets that asks for roots outside of a call; nil: those of the gateway
+	rule   life.Rule
 }
 
 // planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
@@ -38,27 +40,25 @@ func planOf(file *mcpjson.File, longest int, roots []protocol.Root, before map[s
 	}
 	longest = cmp.Or(top.MaxName, longest)
 	file.Reject(nil)
-	wrong := p.read(file, top.Prefix, before)
+	p.read(file, top, before)
+	wrong := make(map[string]string)
 	p.name(longest, wrong)
 	if len(wrong) > 0 { // those that are rejected are what they were before
 		file.Reject(wrong)
-		p.read(file, top.Prefix, before)
+		p.read(file, top, before)
 		p.name(longest, wrong)
 	}
 	return p, nil
 }
 
-// read reads the servers, and returns what they want that this version cannot do.
-func (p *plan) read(file *mcpjson.File, prefix *string, before map[string]entry) (unsupported map[string]string) {
-	p.entries, p.mistakes, unsupported = nil, make(map[string]error), make(map[string]string)
+// read reads the servers.
+func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, before map[string]entry) {
+	p.entries, p.mistakes = nil, make(map[string]error)
 	for _, name := range file.Names() {
 		s, err := file.Server(name)
 		switch was, ok := before[name]; {
 		case err == nil:
-			p.entries = append(p.entries, entryOf(s, prefix))
-			if s.Hosting.Start == "demand" || s.Hosting.IdleStop > 0 {
-				unsupported[name] = "start and idleStop are not supported by this version: remove them"
-			}
+			p.entries = append(p.entries, entryOf(s, top))
 		case ok:
 			p.entries = append(p.entries, was)
 			fallthrough
@@ -66,14 +66,14 @@ func (p *plan) read(file *mcpjson.File, prefix *string, before map[string]entry)
 			p.mistakes[name] = err
 		}
 	}
-	return unsupported
 }
 
-func entryOf(s *mcpjson.Server, prefix *string) entry {
+func entryOf(s *mcpjson.Server, top *mcpjson.Gateway) entry {
 	how := s.Hosting
 	e := entry{
 		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how)},
-		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, prefix)},
+		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
+		rule:   life.RuleOf(how.Life, top.Life),
 	}
 	if how.Roots != nil {
 		e.roots = rootsOf(how.Roots)

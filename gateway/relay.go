@@ -157,7 +157,8 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	if params, err = answered(ctx, params); err != nil {
 		return nil, nil, err
 	}
-	if u := g.upstream(name); u != nil {
+	u := g.upstream(name)
+	if u != nil {
 		defer u.count()()
 	}
 	for again := true; ; again = false {
@@ -168,8 +169,10 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		result, err = withProgress(ctx, session).Relay(ctx, method, params)
 		switch fault := faultOf(err); {
 		case err == nil:
+			u.answered()
 			return asking(result)
 		case fault != nil:
+			u.answered()
 			return nil, nil, fault
 		case again && errors.Is(err, client.ErrUnavailable): // it was lost just now, and the request was not sent
 		default:

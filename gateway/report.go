@@ -63,7 +63,9 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 		s.Notices = append(s.Notices, fmt.Sprintf("%s: %s", notice.Kind, notice.Text))
 	}
 	session, running := g.set.Session(u.Name)
-	if running {
+	if failure, asleep := u.use.IsAsleep(); asleep {
+		s.OnDemand, s.Reason, s.LastFailure = true, "starts on demand", failure
+	} else if running {
 		s.Connection(session.Status())
 	} else if wrong := u.failed.Load(); wrong != nil {
 		s.State, s.Reason = admin.Misconfigured, *wrong

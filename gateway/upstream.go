@@ -1,14 +1,18 @@
 package gateway
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/internal/life"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
+
+// wakeInterval is between two calls that wake the same server, if it has answered none meanwhile. Calls must not make a broken server start
+// in a loop.
+const wakeInterval = 5 * time.Second
 
 // An upstream is a server of the file. It does not change: the next file makes another.
 type upstream struct {
@@ -18,23 +22,37 @@ type upstream struct {
 
 // A traffic is what clients do with a server, and what its child says. It outlives a file that does not change how the server runs.
 type traffic struct {
+	use    life.Use
 	eye    *eye
 	calls  atomic.Int64           // in flight
 	pid    atomic.Int64           // of the last child
 	failed atomic.Pointer[string] // why it was not started; nil: it was
 	stderr admin.Tail
-
-	mu    sync.Mutex
-	woken time.Time // when a call woke it last
+	woken  atomic.Int64 // when a call woke it last, in nanoseconds; 0: it has answered a call since
 }
 
 // count counts a call while it runs.
 func (u *traffic) count() (done func()) {
+	u.use.Hold()
 	u.calls.Add(1)
 	u.eye.wake()
 	return func() {
+		u.use.Release(true)
 		u.calls.Add(-1)
 		u.eye.wake()
+	}
+}
+
+// mayWake reports whether a call may wake the server at this time, which it then does.
+func (u *traffic) mayWake(now time.Time) bool {
+	last := u.woken.Load()
+	return now.UnixNano()-last >= int64(wakeInterval) && u.woken.CompareAndSwap(last, now.UnixNano())
+}
+
+// answered notes that the server works: if it dies now, that is no reason to let calls wait. Nil: it has left the file meanwhile.
+func (u *upstream) answered() {
+	if u != nil && u.woken.Load() != 0 {
+		u.woken.Store(0)
 	}
 }
 

@@ -54,11 +54,12 @@
 //     toolModes (an object of tools, each "stateless" or "stateful"). The object auth
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. The
-//     rest is for a gateway (see Hosting): prefix, start, idleStop, roots, and tools,
-//     prompts and resources, each an object with allow and deny.
+//     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
+//     roots, and tools, prompts and resources, each an object with allow and deny.
 //
 // A key bowline beside mcpServers is for a gateway, too (see Gateway): http, admin (an object with
-// socket and http), maxName, prefix, catalogue and roots. An unknown key in it is a mistake.
+// socket and http), maxName, prefix, catalogue and roots, and start, idleStop and maxLife of those servers that do
+// not say otherwise. An unknown key in it is a mistake.
 //
 // A key with the value null counts as absent. Any other key is ignored, with a notice;
 // see Server.Notices. Settings of a command are ignored in a server with a url, and headers in

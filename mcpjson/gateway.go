@@ -12,18 +12,25 @@ type Gateway struct {
 	Prefix      *string // "": all servers without a prefix of their own offer bare names
 	Catalogue   string  // the path of the file in which the last known lists are kept
 	Roots       []string
+	Life        Life // of servers that do not say otherwise
 }
 
 // Hosting is the part of a server's block bowline that says how a gateway offers the server. Other programs do not look
 // at it, and it does not count for Server.Same: to change it restarts no server.
 type Hosting struct {
-	Prefix    *string       // before the names of its tools and prompts, in place of the server's name; "": bare names
-	Start     string        // one of Starts; "" means the first
-	IdleStop  time.Duration // how long nobody must have used it before it is stopped; 0: it is not stopped
+	Prefix    *string // before the names of its tools and prompts, in place of the server's name; "": bare names
+	Life      Life
 	Tools     Filter
 	Prompts   Filter
 	Resources Filter
 	Roots     []string // file URIs; they replace those of the Gateway. Nil: the file has none
+}
+
+// A Life says when a server runs. In a file, "off" stands for a negative duration.
+type Life struct {
+	Start    string        // one of Starts; "" means the first
+	IdleStop time.Duration // how long nobody must have used it before it is stopped; negative: it is not
+	MaxLife  time.Duration // how old it may be before it is started anew, when nobody uses it; negative: as old as it wants
 }
 
 // A Filter says which tools, prompts or resources are offered, by the names or URIs that the server uses. In a pattern *

@@ -20,9 +20,9 @@ func TestTheBlockOfAGateway(t *testing.T) {
 		`{"servers": {}, "bowline": null}`: {},
 		`{"servers": {}, "bowline": {}}`:   {},
 		`{"servers": {}, "bowline": {"http": "${HOST}:8080", "maxName": 60, "prefix": "", "catalogue": "c.json", "roots": ["file:///r", "/s t", "u"],
-			"admin": {"socket": "/run/s", "http": "[::1]:0"}}}`: {
+			"admin": {"socket": "/run/s", "http": "[::1]:0"}, "start": "demand", "idleStop": "1s", "maxLife": "off"}}`: {
 			HTTP: "localhost:8080", MaxName: 60, Prefix: &bare, Catalogue: filepath.FromSlash("/p/c.json"), Roots: []string{"file:///r", "file:///s%20t", "file:///p/u"},
-			AdminSocket: "/run/s", AdminHTTP: "[::1]:0"},
+			AdminSocket: "/run/s", AdminHTTP: "[::1]:0", Life: Life{"demand", time.Second, -1}},
 		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
 	} {
 		f, err := parse("/p/mcp.json", text, variables{"HOST": "localhost"})
@@ -48,10 +48,10 @@ func TestHosting(t *testing.T) {
 	same := read(t, `{}`)
 	for written, want := range map[string]Hosting{
 		`{}`: {},
-		`{"prefix": "", "start": "demand", "idleStop": "5m", "roots": ["file:///a"]}`:                       {Prefix: &bare, Start: "demand", IdleStop: 5 * time.Minute, Roots: []string{"file:///a"}},
-		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`: {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
-		`{"start": "eager", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`:    {Start: "eager", Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
-		`{"prefix": null, "start": null, "idleStop": null, "tools": null, "prompts": {"allow": null}}`:      {},
+		`{"prefix": "", "start": "demand", "idleStop": "5m", "maxLife": "24h", "roots": ["file:///a"]}`:                     {Prefix: &bare, Life: Life{"demand", 5 * time.Minute, 24 * time.Hour}, Roots: []string{"file:///a"}},
+		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`:                 {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
+		`{"start": "eager", "idleStop": "off", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`: {Life: Life{Start: "eager", IdleStop: -1}, Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
+		`{"prefix": null, "start": null, "idleStop": null, "tools": null, "prompts": {"allow": null}}`:                      {},
 	} {
 		s := read(t, written)
 		if diff := cmp.Diff(want, s.Hosting); diff != "" {
@@ -81,7 +81,7 @@ func read(t *testing.T, block string) *Server {
 // Guarantees: G-0018.3, G-0018.4, G-0018.20
 func TestMistakesOfAGateway(t *testing.T) {
 	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
-	const keys = "http, admin, maxName, prefix, catalogue, roots"
+	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife"
 	for _, c := range []struct{ text, want string }{
 		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
 		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
@@ -98,7 +98,9 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"roots": "/a"}`), "m:2:11: bowline.roots: expected an array of strings, got a string"},
 		{server(`"command": "x", "bowline": {"start": "lazy"}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
 		{server(`"command": "x", "bowline": {"start": ""}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
-		{server(`"command": "x", "bowline": {"idleStop": "off"}`), `m:2:47: servers.a.bowline.idleStop: "off" is not a duration above zero, such as 30s or 2m`},
+		{server(`"command": "x", "bowline": {"idleStop": "never"}`), `m:2:47: servers.a.bowline.idleStop: "never" is not a duration above zero, such as 30s or 2m`},
+		{server(`"command": "x", "bowline": {"maxLife": "999ms"}`), "m:2:46: servers.a.bowline.maxLife: 999ms is below 1s"},
+		{top(`{"start": "lazy"}`), "m:2:11: bowline.start: expected one of eager, demand"},
 		{server(`"command": "x", "bowline": {"tools": {"alow": []}}`), "m:2:45: servers.a.bowline.tools.alow: unknown: there are only allow, deny here"},
 		{server(`"command": "x", "bowline": {"tools": ["x"]}`), "m:2:44: servers.a.bowline.tools: expected an object, got an array"},
 	} {

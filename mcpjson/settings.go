@@ -45,7 +45,7 @@ func readSettings(v *values, s *Server, set map[string]node) {
 	s.Settings = Settings{
 		MaxTimeout: v.duration(own["maxTimeout"]),
 		BackoffMin: v.duration(own["backoffMin"]), BackoffMax: v.duration(own["backoffMax"]),
-		Liveness:     readLiveness(v, own["liveness"]),
+		Liveness:     readOptional(v, own["liveness"]),
 		Retries:      v.count(own["retries"], 0, maxRetries),
 		WaitForReady: v.choice(own["waitForReady"]), ProgressRestarts: v.choice(own["progressRestarts"]),
 		TrustAnnotations: v.choice(own["trustAnnotations"]),
@@ -57,8 +57,8 @@ func readSettings(v *values, s *Server, set map[string]node) {
 	}
 }
 
-// readLiveness reads a duration, or "off", which it returns as -1.
-func readLiveness(v *values, n node) time.Duration {
+// readOptional reads a duration, or "off", which it returns as -1.
+func readOptional(v *values, n node) time.Duration {
 	if text(n) == "off" {
 		v.record(n, "off")
 		return -1
@@ -90,15 +90,15 @@ const (
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots"}
-	hostingNames = [...]string{"prefix", "start", "idleStop", "tools", "prompts", "resources", "roots"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife"}
+	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots"}
 )
 
 func readGateway(v *values, n node) *Gateway {
 	own := v.settings(n, v.unknown(gatewayNames[:]), gatewayNames[:]...)
 	g := &Gateway{
 		HTTP: readAddress(v, own["http"]), Prefix: readPrefix(v, own["prefix"]),
-		Catalogue: v.path(own["catalogue"]), Roots: readRoots(v, own["roots"]),
+		Catalogue: v.path(own["catalogue"]), Roots: readRoots(v, own["roots"]), Life: readLife(v, own),
 	}
 	if g.Prefix != nil && *g.Prefix != "" {
 		v.wrong(own["prefix"], `only "" is possible here, for bare names: a prefix belongs to one server`)
@@ -116,14 +116,27 @@ func readGateway(v *values, n node) *Gateway {
 func readHosting(v *values, own map[string]node) Hosting {
 	before := v.read // what Same compares
 	defer func() { v.read = before }()
+	return Hosting{
+		Prefix: readPrefix(v, own["prefix"]), Life: readLife(v, own), Roots: readRoots(v, own["roots"]),
+		Tools: readFilter(v, own["tools"]), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
+	}
+}
+
+func readLife(v *values, own map[string]node) Life {
 	_, start, _ := v.string(own["start"])
 	if start != "" && !slices.Contains(Starts(), start) || start == "" && !own["start"].absent() {
 		v.wrong(own["start"], "expected one of %s", strings.Join(Starts(), ", "))
 	}
-	return Hosting{
-		Prefix: readPrefix(v, own["prefix"]), Start: start, IdleStop: v.duration(own["idleStop"]), Roots: readRoots(v, own["roots"]),
-		Tools: readFilter(v, own["tools"]), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
+	return Life{Start: start, IdleStop: readSpan(v, own["idleStop"]), MaxLife: readSpan(v, own["maxLife"])}
+}
+
+// readSpan reads a duration, or "off". A shorter one would start and stop a server all the time.
+func readSpan(v *values, n node) time.Duration {
+	d := readOptional(v, n)
+	if d > 0 && d < time.Second {
+		v.wrong(n, "%v is below 1s", d)
 	}
+	return d
 }
 
 func readFilter(v *values, n node) Filter {

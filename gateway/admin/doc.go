@@ -15,7 +15,7 @@
 // a server or change a command: only the file on disk can.
 //
 //	GET  /livez                              the process answers
-//	GET  /readyz[?server=NAME]               new calls are welcome; with a server: it is ready
+//	GET  /readyz[?server=NAME]               new calls are welcome; with a server: it is ready, or starts on demand
 //	GET  /v1/report                          a Report
 //	GET  /v1/events                          server-sent events: a Report at once, and after each change
 //	GET  /v1/stderr/{server}[?follow]        server-sent events: the last lines of a child's standard error

@@ -32,6 +32,7 @@ type ServerReport struct {
 	State       State     `json:"state"`
 	Mistake     string    `json:"mistake,omitempty"` // of its entry, with line and column: it was not started, or is as an earlier file said
 	Reason      string    `json:"reason,omitempty"`  // why it is in that state, for people
+	OnDemand    bool      `json:"onDemand,omitzero"` // it is Stopped until somebody uses it
 	Since       time.Time `json:"since,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff
 	LastFailure string    `json:"lastFailure,omitempty"`
@@ -60,7 +61,7 @@ const (
 	Starting      State = "starting"
 	Ready         State = "ready"
 	Backoff       State = "backoff"       // it failed, and is tried again
-	Stopped       State = "stopped"       // by an administrator
+	Stopped       State = "stopped"       // by an administrator, or until it is used: see OnDemand
 	Misconfigured State = "misconfigured" // its entry has a mistake: it is not started
 )
 

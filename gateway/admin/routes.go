@@ -50,7 +50,7 @@ func (e *entrance) readyz(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case name != "" && !found:
 		say(w, http.StatusNotFound, ErrNoServer.Error())
-	case name != "" && server.State != Ready:
+	case name != "" && server.State != Ready && !server.OnDemand:
 		say(w, http.StatusServiceUnavailable, string(server.State))
 	case !report.Ready:
 		say(w, http.StatusServiceUnavailable, "not ready")

@@ -8,28 +8,40 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 )
 
-// Stop, Start and Restart are for a person who acts on one server by hand. They wait for an Apply that is under way, and the next Apply
-// for them: no session is started or ended twice.
+// Stop, Start and Restart act on one server. They wait for an Apply only if that acts on the same server, and so does it for them: no session is
+// started or ended twice.
 
 // Stop ends the session of one server, as client.Session.Close does, and keeps it ended until Start or Restart, or until
 // Apply finds other settings for it. It fails if the file that was applied last has no such server.
 func (s *Set) Stop(ctx context.Context, name string) error {
-	s.applying.Lock()
-	defer s.applying.Unlock()
+	defer s.acting.begin(name)()
 	server, err := s.known(name)
 	if err != nil {
 		return err
 	}
 	// Also if it does not run: it may be one that could not be started, and that the next Apply would try again.
-	s.held[name] = server
+	s.hold(server)
+	return s.endOne(ctx, name)
+}
+
+// StopIf does what Stop does, if the server has a session, and still returns true. It is for a program that ends servers by itself, such as
+// one that nobody uses: by its turn, that may have changed.
+// While still is asked, nobody else starts or ends the session of this server; it must not call the Set. So who finds in the same
+// lock that the server is to end, and calls Start, gets the one after it.
+func (s *Set) StopIf(ctx context.Context, name string, still func() bool) error {
+	defer s.acting.begin(name)()
+	server, err := s.known(name)
+	if err != nil || s.entry(name) == nil || !still() {
+		return err
+	}
+	s.hold(server)
 	return s.endOne(ctx, name)
 }
 
 // Start starts a server that was stopped, or whose session has ended, with the settings of the file that was applied
 // last. If the server runs, nothing happens.
 func (s *Set) Start(ctx context.Context, name string) error {
-	s.applying.Lock()
-	defer s.applying.Unlock()
+	defer s.acting.begin(name)()
 	server, err := s.known(name)
 	if e := s.entry(name); err != nil || e != nil && e.isRunning() {
 		return err
@@ -40,8 +52,7 @@ func (s *Set) Start(ctx context.Context, name string) error {
 // Restart ends the session of one server, as client.Session.Close does, and starts another. The error may be about the
 // old session only: the new one is started whatever that did.
 func (s *Set) Restart(ctx context.Context, name string) error {
-	s.applying.Lock()
-	defer s.applying.Unlock()
+	defer s.acting.begin(name)()
 	server, err := s.known(name)
 	if err != nil {
 		return err
@@ -49,12 +60,13 @@ func (s *Set) Restart(ctx context.Context, name string) error {
 	return errors.Join(s.endOne(ctx, name), s.startOne(ctx, server))
 }
 
-// known returns a new value for a server of the file: the transport of the old one may have been given a login.
+// known returns a server of the file that was applied last. The caller has the turn of that server, so Close, which wants all turns, has either
+// not begun or is noticed here: nothing is started after it.
 func (s *Set) known(name string) (*mcpjson.Server, error) {
 	if s.isClosed() {
 		return nil, client.ErrClosed
 	}
-	return s.file.Server(name)
+	return s.read(name)
 }
 
 // endOne ends a session, if there is one.

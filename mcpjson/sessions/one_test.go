@@ -3,7 +3,9 @@
 package sessions
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/mcpjson"
@@ -59,5 +61,83 @@ func TestOneServerIsStoppedAndStarted(t *testing.T) {
 		if err := act(); !errors.Is(err, mcpjson.ErrNotFound) {
 			t.Errorf("a server that is not there: %v", err)
 		}
+	}
+}
+
+// A server that starts on demand is left to Start, also when its settings change. It is stopped only if that is still wanted when nobody else acts
+// on it.
+//
+// Guarantees: G-0041.9
+func TestServersOnDemand(t *testing.T) {
+	s := newSet(t, Options{OnDemand: func(server *mcpjson.Server) bool { return server.Name == "a" }})
+	runs := func(name string) bool {
+		_, running := s.Session(name)
+		return running
+	}
+	for _, file := range []string{`"a": $SELF{}, "b": $SELF{}`, `"a": $SELF{"env": {"SAID": "two"}}, "b": $SELF{}`} {
+		changes := Changes{Started: []string{"b"}}
+		if runs("b") {
+			changes = Changes{}
+		}
+		if err := apply(t, s, parse(t, file), changes); err != nil || runs("a") {
+			t.Fatalf("it was started: %t, %v", runs("a"), err)
+		}
+	}
+	stop := func(still, want bool) {
+		t.Helper()
+		if err := s.StopIf(t.Context(), "a", func() bool { return still }); err != nil || runs("a") != want {
+			t.Fatalf("it runs: %t, %v", runs("a"), err)
+		}
+	}
+	if err := s.Start(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	stop(false, true)
+	stop(true, false)
+	if err := s.StopIf(t.Context(), "a", func() bool { t.Error("asked about a server that does not run"); return true }); err != nil {
+		t.Error(err)
+	}
+	if err := s.StopIf(t.Context(), "c", nil); !errors.Is(err, mcpjson.ErrNotFound) {
+		t.Errorf("a server that is not there: %v", err)
+	}
+	if err := s.Restart(t.Context(), "a"); err != nil || !runs("a") {
+		t.Errorf("it was not started: %v", err)
+	}
+}
+
+// While one server takes long to end, others can be started, and one that is started again waits for it.
+//
+// Guarantees: G-0041.8
+func TestAServerThatTakesLongToEnd(t *testing.T) {
+	ending, end := make(chan struct{}), make(chan struct{})
+	block := sync.OnceFunc(func() {
+		close(ending)
+		<-end
+	})
+	s := newSet(t, Options{Login: func(of *mcpjson.Server) (Login, error) {
+		return recordedLogin{func() {
+			if of.Name == "a" {
+				block()
+			}
+		}}, nil
+	}})
+	const file = `"a": {"url": "http://127.0.0.1:1/mcp"}, "b": {"url": "http://127.0.0.1:1/mcp"}`
+	if err := apply(t, s, parse(t, file), Changes{Started: []string{"a", "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := s.Session("a")
+	ended, started := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- s.Stop(t.Context(), "a") }()
+	<-ending
+	if err := errors.Join(s.Stop(t.Context(), "b"), s.Start(t.Context(), "b")); err != nil {
+		t.Error(err)
+	}
+	go func() { started <- s.Start(context.WithoutCancel(t.Context()), "a") }()
+	close(end)
+	if err := errors.Join(<-ended, <-started); err != nil {
+		t.Error(err)
+	}
+	if second, running := s.Session("a"); running && second == first {
+		t.Error("it has the session that was stopped")
 	}
 }

@@ -54,6 +54,10 @@ type Options struct {
 	// auth/authfile.Logins returns such a function. Default: no logins; a server with
 	// an auth block is not started.
 	Login func(server *mcpjson.Server) (Login, error)
+
+	// OnDemand reports whether Apply leaves a server that does not run to Start, as if it had been stopped. It must not call the Set.
+	// Nil: Apply starts all.
+	OnDemand func(server *mcpjson.Server) bool
 }
 
 // A Login logs in to one server. *auth.Authorizer is one.
@@ -70,11 +74,14 @@ type Set struct {
 	options Options
 	own     bool // the supervisor is the set's
 
-	applying sync.Mutex                 // held by what starts and ends sessions
-	file     *mcpjson.File              // that was applied last; guarded by applying
-	held     map[string]*mcpjson.Server // those that Stop keeps ended, with their settings then; guarded by applying
+	applying sync.Mutex // held by Apply and Close
+	acting   turns      // of what starts or ends one session. Who has one waits for no other, but Apply and Close
+	// A File bears one reader at a time, while servers have their turns at the same time.
+	reading sync.Mutex // held while a server of a file is read, which may ask a user
 
 	mu      sync.Mutex
+	file    *mcpjson.File              // that was applied last
+	held    map[string]*mcpjson.Server // those that are kept ended, with their settings then
 	running map[string]*entry
 	order   []string // the names of the file that was applied last
 	closed  bool
@@ -103,98 +110,11 @@ func New(info protocol.Implementation, o Options) *Set {
 	return s
 }
 
-// Changes lists, by name, the servers for which Apply changed something, in the order of
-// the file.
-type Changes struct {
-	Started   []string
-	Restarted []string
-	Stopped   []string // in the order of their names
-	Failed    []string // servers that have mistakes or could not be started
-}
-
-// Apply makes the Set run exactly those servers of the file that are not disabled. It
-// does not wait for the servers; see client.Client.Start. Apply compares the running
-// servers with the file, after the replacement of variables:
-//
-//   - A server that is new, or whose session has ended, is started.
-//   - A server whose settings have changed is restarted: Apply closes its session and
-//     starts a new one, which Session then returns.
-//   - A server that is missing or disabled is stopped.
-//   - A server that Stop has ended stays ended, unless its settings have changed.
-//   - All other servers are left alone, with their calls in flight.
-//
-// Apply does not change the state of a server with mistakes: if it was running, it
-// continues. The error joins one error for each server that has mistakes (an
-// *mcpjson.Error), could not be started, or did not end properly. Such a server does not
-// affect the others.
-//
-// The context limits how long stopped sessions may finish their calls, as in
-// client.Session.Close. After Close, Apply fails with client.ErrClosed.
-func (s *Set) Apply(ctx context.Context, file *mcpjson.File) (Changes, error) {
-	s.applying.Lock()
-	defer s.applying.Unlock()
-	if s.isClosed() {
-		return Changes{}, client.ErrClosed
-	}
-	var changes Changes
-	var problems []error
-	var wanted []*mcpjson.Server
-	names := file.Names()
-	ending := s.others(names)
-	changes.Stopped = slices.Sorted(maps.Keys(ending))
-	for _, name := range names {
-		server, err := file.Server(name)
-		if err != nil {
-			changes.Failed, problems = append(changes.Failed, name), append(problems, err)
-			continue
-		}
-		switch e := s.entry(name); {
-		case e == nil && s.isHeld(server), e != nil && e.server.Same(server) && e.isRunning():
-			continue
-		case e == nil:
-			changes.Started = append(changes.Started, name)
-		case e.isRunning():
-			changes.Restarted, ending[name] = append(changes.Restarted, name), e
-		default:
-			changes.Started, ending[name] = append(changes.Started, name), e
-		}
-		wanted = append(wanted, server)
-	}
-	problems = append(problems, s.closeSessions(ctx, ending))
-	for _, server := range wanted {
-		if err := s.start(ctx, server); err != nil {
-			changes.fail(server.Name)
-			problems = append(problems, fmt.Errorf("server %q: %w", server.Name, err))
-		}
-	}
-	s.remember(file, names)
-	return changes, errors.Join(problems...)
-}
-
-// isHeld reports whether a server was stopped, and has the same settings as then.
-func (s *Set) isHeld(server *mcpjson.Server) bool {
-	held := s.held[server.Name]
-	return held != nil && held.Same(server)
-}
-
-// remember keeps the file for Start and Restart. What the file does not have is not held any more: if it comes back, it is new.
-func (s *Set) remember(file *mcpjson.File, names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.file, s.order = file, names
-	maps.DeleteFunc(s.held, func(name string, _ *mcpjson.Server) bool { return !slices.Contains(names, name) })
-}
-
-// fail moves a name to those that failed.
-func (c *Changes) fail(name string) {
-	is := func(other string) bool { return other == name }
-	c.Started, c.Restarted = slices.DeleteFunc(c.Started, is), slices.DeleteFunc(c.Restarted, is)
-	c.Failed = append(c.Failed, name)
-}
-
 // start starts a server. The one that is kept for comparison is never opened.
 func (s *Set) start(ctx context.Context, server *mcpjson.Server) error {
+	s.mu.Lock()
 	delete(s.held, server.Name)
+	s.mu.Unlock()
 	o := s.options.Client
 	merge(server, &o)
 	if s.options.Each != nil {
@@ -278,15 +198,6 @@ func (s *Set) closeSessions(ctx context.Context, ending map[string]*entry) error
 	return errors.Join(problems...)
 }
 
-// others returns the entries with none of these names.
-func (s *Set) others(names []string) map[string]*entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	others := maps.Clone(s.running)
-	maps.DeleteFunc(others, func(name string, _ *entry) bool { return slices.Contains(names, name) })
-	return others
-}
-
 func (s *Set) entry(name string) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,6 +277,11 @@ func (s *Set) Close(ctx context.Context) error {
 	defer s.applying.Unlock()
 	s.mu.Lock()
 	s.closed = true
+	s.mu.Unlock()
+	for _, name := range s.acting.names() { // what is being started is ended as well
+		defer s.acting.begin(name)()
+	}
+	s.mu.Lock()
 	running := maps.Clone(s.running)
 	s.mu.Unlock()
 	err := s.closeSessions(ctx, running)

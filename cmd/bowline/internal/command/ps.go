@@ -88,6 +88,12 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 	if s.State != admin.Ready {
 		why = cmp.Or(why, s.LastFailure, s.Reason)
 	}
+	if s.OnDemand {
+		why = s.Reason
+		if s.LastFailure != "" {
+			why += "; last failure: " + s.LastFailure
+		}
+	}
 	if s.State == admin.Backoff && !strings.Contains(why, s.Stderr) {
 		why += "; stderr: " + s.Stderr
 	}

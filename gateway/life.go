@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/gateway/internal/life"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/mcpjson/sessions"
+)
+
+// endGrace is how long a server may take to end that nobody uses.
+const endGrace = 5 * time.Second
+
+// lives end servers that nobody uses, and start them again for those who do.
+type lives struct {
+	*life.Keeper
+	set *sessions.Set
+	log *slog.Logger
+
+	servers func() map[string]*upstream // of the file; never changed
+	kept    func(name string) bool      // it must run, although no call is under way
+	known   func(name string) bool      // all that it offers is known
+}
+
+// begin makes the keeper. Nothing is ended before the first Poke.
+func (l *lives) begin() { l.Keeper = life.NewKeeper(l.endDue) }
+
+// endDue ends the servers whose life is over, and returns when that of another may be.
+func (l *lives) endDue(now time.Time) (next time.Time) {
+	for name, u := range l.servers() {
+		switch at, over := u.use.Look(u.rule, l.kept(name), now); {
+		case over:
+			l.Go(func(ctx context.Context) { l.end(ctx, u) })
+		default:
+			next = life.Earlier(next, at)
+		}
+	}
+	return next
+}
+
+// end ends a server that nobody uses. One that was only too old is started again.
+func (l *lives) end(ctx context.Context, u *upstream) {
+	defer u.eye.wake()
+	defer u.use.Ended()
+	grace, cancel := context.WithTimeout(ctx, endGrace)
+	defer cancel()
+	if err := l.set.StopIf(grace, u.Name, func() bool { return l.fallAsleep(u) }); err != nil && ctx.Err() == nil {
+		l.log.Warn("bowline: a server that nobody uses did not end properly", "server", u.Name, "error", err)
+	}
+	if u.rule.Renews() && ctx.Err() == nil {
+		_ = l.rouse(ctx, u) // which notes why it could not
+	}
+}
+
+// fallAsleep reports whether a server ends now. One of an earlier file may have got another rule, or be another server by now. What is wrong with
+// it is kept for the report: else a server that does not work would look as if it only slept.
+func (l *lives) fallAsleep(u *upstream) bool {
+	now := l.servers()[u.Name]
+	if now == nil || now.traffic != u.traffic {
+		return false
+	}
+	failure := ""
+	if session, running := l.set.Session(u.Name); running {
+		if status := session.Status(); status.State != conn.Ready && status.LastFailure.Kind != "" {
+			failure = status.LastFailure.Error()
+		}
+	}
+	return u.use.FallAsleep(now.rule, l.kept(u.Name), time.Now(), failure)
+}
+
+// isLater reports whether a server is started by its first use. It is not if something that it offers is not known: nobody could use that.
+func (l *lives) isLater(s *mcpjson.Server) bool {
+	u := l.servers()[s.Name]
+	if u == nil || !u.rule.OnDemand || !l.known(s.Name) {
+		return false
+	}
+	u.use.Rest(true)
+	return true
+}
+
+// rouse starts a server that is asleep. One that is being ended ends first. It does not wait until the server is ready.
+func (l *lives) rouse(ctx context.Context, u *upstream) error {
+	if _, asleep := u.use.IsAsleep(); !asleep {
+		return nil
+	}
+	err := l.set.Start(ctx, u.Name)
+	if u.note(""); err != nil {
+		u.note(err.Error())
+		u.use.Rest(true) // the next use tries again
+	}
+	u.eye.wake()
+	return err
+}
