@@ -21,7 +21,7 @@ type served struct {
 }
 
 // listening matches the lines with which servers report their port.
-var listening = regexp.MustCompile(`serving http://.*:(\d+)/mcp|(?:listening|running) on port (\d+)`)
+var listening = regexp.MustCompile(`serving http://.*:(\d+)/mcp|(?:listening|running|server) on port (\d+)`)
 
 // serve runs a server that listens on a port; 0 means any. It passes the port
 // as PORT in the environment, and in place of $PORT in the command.
