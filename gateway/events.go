@@ -40,7 +40,7 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) error {
 		return server.ErrNotFound
 	}
 	if u := g.upstream(item.Server); u != nil {
-		defer u.count()()
+		defer u.count(ctx, protocol.MethodSubscribe, nil)(false)
 	}
 	session, err := g.reach(ctx, item.Server)
 	if err != nil {
@@ -62,7 +62,7 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) error {
 func (g *Gateway) unsubscribe(ctx context.Context, uri string) {
 	for _, name := range g.forget(uri) {
 		if u := g.upstream(name); u != nil {
-			defer u.count()()
+			defer u.count(ctx, protocol.MethodUnsubscribe, nil)(false)
 		}
 		if session, running := g.set.Session(name); running {
 			_ = session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: uri}) // nobody is told of what still comes

@@ -60,7 +60,8 @@ type Gateway struct {
 	news    news
 	lives   lives
 	eye     *eye
-	refused atomic.Int64           // questions
+	refused atomic.Int64 // questions
+	waiting questions
 	unsaved atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
 	applying  sync.Mutex // held by Apply
@@ -134,6 +135,7 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 		u.use.Begin()
 		g.lives.Poke()
 		u.listen(s.Transport)
+		defer u.watch(o)
 	}
 	if g.options.Each != nil {
 		g.options.Each(s, o)

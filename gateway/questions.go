@@ -9,18 +9,19 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // elicit brings a question of a server to the user of a client.
-func (g *Gateway) elicit(ctx context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-	return answerOf[*protocol.ElicitResult](g, ctx, p)
+func (g *Gateway) elicit(ctx context.Context, from *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+	return answerOf[*protocol.ElicitResult](g, ctx, from, p)
 }
 
 // sample lets a server use the model of a client.
-func (g *Gateway) sample(ctx context.Context, _ *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
-	return answerOf[*protocol.CreateMessageResult](g, ctx, p)
+func (g *Gateway) sample(ctx context.Context, from *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+	return answerOf[*protocol.CreateMessageResult](g, ctx, from, p)
 }
 
 // roots returns the roots of the client whose call a server serves, and outside of calls those of the file.
@@ -33,7 +34,7 @@ func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protoco
 		}
 		return g.allRoots, nil
 	}
-	result, err := answerOf[*protocol.ListRootsResult](g, ctx, &protocol.ListRootsParams{})
+	result, err := answerOf[*protocol.ListRootsResult](g, ctx, session, &protocol.ListRootsParams{})
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protoco
 }
 
 // answerOf asks the client to whose call a question belongs.
-func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, q protocol.InputRequest) (answer A, err error) {
+func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
 	call, err := callOf(ofClients(client.Asking(ctx)))
 	if err != nil {
 		g.refused.Add(1)
@@ -50,6 +51,7 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, q proto
 	asking, cancel := context.WithCancelCause(call)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	defer g.asks(call, from.Name(), q.Method())()
 	key := rand.Text()
 	answers, err := server.Ask(asking, protocol.InputRequests{key: q})
 	var unsupported *server.UnsupportedError
@@ -65,6 +67,21 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, q proto
 		return answer, fmt.Errorf("gateway: the answer to %s is a %T", q.Method(), answers[key])
 	}
 	return answer, nil
+}
+
+// asks notes that a client is being asked, until done is called.
+func (g *Gateway) asks(call context.Context, from, method string) (done func()) {
+	request := server.RequestFrom(call)
+	question := admin.Question{Server: from, Method: method, Program: programOf(request.Client)}
+	if u := g.upstream(from); u != nil {
+		question.Target = u.about(request)
+	}
+	end := g.waiting.ask(question)
+	g.eye.wake()
+	return func() {
+		end()
+		g.eye.wake()
+	}
 }
 
 // ofClients leaves out the gateway's own requests for lists, because of which no server asks.

@@ -159,7 +159,8 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	}
 	u := g.upstream(name)
 	if u != nil {
-		defer u.count()()
+		done := u.count(ctx, method, params)
+		defer func() { done(away == nil && result != nil) }()
 	}
 	for again := true; ; again = false {
 		session, away := g.reach(ctx, name)

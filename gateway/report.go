@@ -5,13 +5,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // Report describes the gateway as it is now, but for its Endpoint, which the program knows. It never waits.
 func (g *Gateway) Report() admin.Report {
-	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Clients: g.clients(), Servers: []admin.ServerReport{}}
+	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
 	if wrong := g.unsaved.Load(); wrong != nil {
 		r.Notices = append(r.Notices, *wrong)
 	}
@@ -22,6 +24,7 @@ func (g *Gateway) Report() admin.Report {
 	}
 	order, servers, mistakes := g.order, g.servers, g.mistakes // which are replaced, and never changed
 	g.mu.Unlock()
+	r.Clients = g.clients(servers)
 	r.Ready = !r.Applied.IsZero() && !g.eye.isClosed()
 	known := g.known.Snapshot()
 	for _, name := range order {
@@ -38,17 +41,21 @@ func (g *Gateway) Report() admin.Report {
 }
 
 // clients are those of the legacy revisions: the modern ones have no session.
-func (g *Gateway) clients() []admin.ClientReport {
-	all := []admin.ClientReport{}
+func (g *Gateway) clients(servers map[string]*upstream) []admin.ClientReport {
+	all, calls := []admin.ClientReport{}, make(map[*server.Session]int)
+	for _, u := range servers {
+		u.countBySession(calls)
+	}
 	for session := range g.server.Sessions() {
 		of := session.Client()
-		all = append(all, admin.ClientReport{Program: of.Info.Name + " " + of.Info.Version, Revision: of.ProtocolVersion})
+		all = append(all, admin.ClientReport{Program: programOf(of), Revision: of.ProtocolVersion, Calls: calls[session]})
 	}
 	return all
 }
 
 func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerReport {
-	s := admin.ServerReport{Name: u.Name, State: admin.Stopped, Calls: int(u.calls.Load()), Stderr: u.stderr.Last()}
+	s := admin.ServerReport{Name: u.Name, State: admin.Stopped, Stderr: u.stderr.Last()}
+	u.record.describe(&s)
 	for _, age := range known.Ages(u.Name) {
 		switch age.Kind {
 		case catalogue.Tools:
@@ -86,4 +93,26 @@ func (g *Gateway) causes() []<-chan struct{} {
 		all = append(all, session.Status().Changed())
 	}
 	return all
+}
+
+// Detail returns what a report does not have of a server. Ok is false if the file has no such server.
+func (g *Gateway) Detail(name string) (d admin.Detail, ok bool) {
+	u := g.upstream(name)
+	if u == nil {
+		return d, false
+	}
+	d.Changes, d.Running = u.past()
+	for _, item := range g.known.Snapshot().Items(catalogue.Tools) {
+		if item.Server == name {
+			d.Tools = append(d.Tools, toolOf(item))
+		}
+	}
+	return d, true
+}
+
+// toolOf reads what the catalogue has taken over: a tool that cannot be decoded has its name.
+func toolOf(item catalogue.Item) admin.Tool {
+	var tool protocol.Tool
+	_ = protocol.Unmarshal(item.Raw, &tool)
+	return admin.Tool{Name: item.Name, Title: tool.Title, Description: tool.Description, Schema: tool.InputSchema}
 }

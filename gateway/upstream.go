@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"encoding/json"
 	"sync/atomic"
 	"time"
 
@@ -22,23 +24,24 @@ type upstream struct {
 
 // A traffic is what clients do with a server, and what its child says. It outlives a file that does not change how the server runs.
 type traffic struct {
-	use    life.Use
-	eye    *eye
-	calls  atomic.Int64           // in flight
+	use life.Use
+	eye *eye
+	record
 	pid    atomic.Int64           // of the last child
 	failed atomic.Pointer[string] // why it was not started; nil: it was
 	stderr admin.Tail
 	woken  atomic.Int64 // when a call woke it last, in nanoseconds; 0: it has answered a call since
 }
 
-// count counts a call while it runs.
-func (u *traffic) count() (done func()) {
+// count keeps a request in the report while it runs. Who looks is told of its begin and its end, and not in between: a call of an hour costs
+// the page two events.
+func (u *traffic) count(ctx context.Context, method string, params json.RawMessage) (done func(answered bool)) {
 	u.use.Hold()
-	u.calls.Add(1)
+	end := u.begin(ctx, method, params)
 	u.eye.wake()
-	return func() {
+	return func(answered bool) {
 		u.use.Release(true)
-		u.calls.Add(-1)
+		end(answered)
 		u.eye.wake()
 	}
 }

@@ -12,6 +12,9 @@ type Gateway interface {
 	// Report returns what is known now, without waiting for anything. The caller does not change it.
 	Report() Report
 
+	// Detail returns more of a server; ok is false if there is no such server. It never waits.
+	Detail(server string) (d Detail, ok bool)
+
 	// Changed returns a channel that is closed when Report may say something else. The door calls it before Report.
 	Changed() <-chan struct{}
 

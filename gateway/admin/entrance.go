@@ -26,7 +26,8 @@ type rendering struct {
 	report  Report
 	head    part
 	rows    []part
-	single  map[string]part // the rows of the pages of single servers, by name, as far as somebody has asked for them
+	foot    part
+	single  map[string][]part // row and foot of the pages of single servers, by name, as far as somebody has asked for them
 }
 
 // renderings keeps the last rendering for those who know the token and for those who do not, so that many viewers cost as

@@ -25,7 +25,8 @@ type fake struct {
 	done    []string
 	broken  error // of Do and Reload
 	tail    Tail
-	reports int // how often a Report was made
+	detail  Detail // of files
+	reports int    // how often a Report was made
 }
 
 func newFake(servers ...ServerReport) *fake {
@@ -71,6 +72,8 @@ func (f *fake) Reload(context.Context) error {
 }
 
 func (f *fake) Stderr(server string) (Log, bool) { return &f.tail, server == "files" }
+
+func (f *fake) Detail(server string) (Detail, bool) { return f.detail, server == "files" }
 
 func (f *fake) did() []string {
 	f.mu.Lock()

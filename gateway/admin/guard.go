@@ -47,7 +47,7 @@ func (g guard) checked(next http.Handler) http.Handler {
 		header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 			"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers hide the origin of a form from its own site, too
 		header.Set("Cache-Control", "no-store")
 		if !g.local && !g.isHost(r.Host) {
 			say(w, http.StatusForbidden, "this door is not reached as "+quoted(r.Host)+": add the host to its hosts")
@@ -160,6 +160,14 @@ func (g guard) secret(purpose string) string {
 	mac := hmac.New(sha256.New, []byte(g.web.Token))
 	mac.Write([]byte("bowline admin " + purpose))
 	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// formFor returns what the forms of a page prove that they are of it with; "": the viewer gets no form.
+func (g guard) formFor(knows bool) string {
+	if !knows {
+		return ""
+	}
+	return g.secret("form")
 }
 
 // equal compares secrets in constant time, whatever their lengths.

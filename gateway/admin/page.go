@@ -2,9 +2,7 @@ package admin
 
 import (
 	"bytes"
-	"crypto/sha256"
 	_ "embed" // the page
-	"encoding/hex"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -13,52 +11,14 @@ import (
 	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
-//go:embed page.html
-var pageHTML string
-
 //go:embed page.css
 var pageCSS string
 
 //go:embed page.js
 var pageJS string
 
-// newPage parses the templates. In them, text makes what others have written printable, and the package makes it harmless
-// in HTML.
-func newPage() *template.Template {
-	clock := func(t time.Time) template.HTML {
-		const form = `<time datetime="2006-01-02T15:04:05Z07:00">15:04:05</time>` // without anything that others write
-		return template.HTML(t.Format(form))
-	}
-	return template.Must(template.New("page").Funcs(template.FuncMap{"text": shown, "clock": clock}).Parse(pageHTML))
-}
-
-// shown makes a value printable.
-func shown(value any) string {
-	switch value := value.(type) {
-	case string:
-		return printable(value)
-	case State:
-		return printable(string(value))
-	default:
-		return ""
-	}
-}
-
-// row is what the template of a server shows.
-type row struct {
-	ServerReport
-	ID, Path, Class, Sign, Form string
-	Actions                     []Action // that the viewer may request
-	More                        int      // notices that are not shown
-	Detail                      bool
-	Lines                       []string // of standard error
-}
-
-// head is what the template of the head shows.
-type head struct {
-	Report
-	ReadyCount, Calls int
-}
+//go:embed page.svg
+var pageIcon string
 
 // render returns the present rendering for a viewer.
 func (e *entrance) render(knows bool) (*rendering, error) {
@@ -71,7 +31,7 @@ func (e *entrance) render(knows bool) (*rendering, error) {
 	if last := e.drawn.last[class]; last != nil && !wait.IsClosed(last.changed) {
 		return last, nil
 	}
-	next := &rendering{changed: e.gateway.Changed(), single: make(map[string]part)}
+	next := &rendering{changed: e.gateway.Changed(), single: make(map[string][]part)}
 	if next.report = e.gateway.Report(); !knows {
 		next.report = next.report.public()
 	}
@@ -85,44 +45,19 @@ func (e *entrance) render(knows bool) (*rendering, error) {
 // draw makes the parts of the page of all servers. Whoever calls it holds the lock, so that viewers that come together
 // wait for one drawing in place of making one each.
 func (e *entrance) draw(into *rendering, knows bool) (err error) {
-	summary := head{Report: into.report}
+	if into.head, err = e.part("head", "head", headOf(into.report)); err != nil {
+		return err
+	}
 	for _, s := range into.report.TroubleFirst() {
-		if summary.Calls += s.Calls; s.State == Ready {
-			summary.ReadyCount++
-		}
-		of := e.row(s, knows)
+		of := rowOf(s, e.formFor(knows))
 		p, err := e.part("row", of.ID, of)
 		if err != nil {
 			return err
 		}
 		into.rows = append(into.rows, p)
 	}
-	into.head, err = e.part("head", "head", summary)
+	into.foot, err = e.part("foot", "foot", into.report)
 	return err
-}
-
-// selected returns the rows of a page: of all servers, or the long one of one. Ok is false if there is no such server.
-func (e *entrance) selected(drawn *rendering, only string, knows bool) (rows []part, ok bool, err error) {
-	if only == "" {
-		return drawn.rows, true, nil
-	}
-	s, ok := drawn.report.Server(only)
-	if !ok {
-		return nil, false, nil
-	}
-	e.drawn.mu.Lock()
-	defer e.drawn.mu.Unlock()
-	if p, drawn := drawn.single[only]; drawn {
-		return []part{p}, true, nil
-	}
-	of := e.row(s, knows)
-	of.Detail = true
-	if log, ok := e.gateway.Stderr(only); ok && knows {
-		of.Lines, _, _ = log.Read(0)
-	}
-	p, err := e.part("row", of.ID, of)
-	drawn.single[only] = p
-	return []part{p}, true, err
 }
 
 // part executes a template into memory: one that fails must not leave half a page at the viewer.
@@ -132,36 +67,42 @@ func (e *entrance) part(name, id string, data any) (part, error) {
 	return part{id, out.String()}, err
 }
 
-// row says how a server looks: its state is a word and a sign, and a colour only beside them.
-func (e *entrance) row(s ServerReport, knows bool) row {
-	sum := sha256.Sum256([]byte(s.Name))
-	r := row{ServerReport: s, ID: "s-" + hex.EncodeToString(sum[:8]), Path: url.PathEscape(s.Name), More: max(0, len(s.Notices)-1)}
-	var actions []Action
-	switch s.State {
-	case Misconfigured:
-		r.Class, r.Sign = "bad", "✖"
-	case Backoff:
-		r.Class, r.Sign, actions = "bad", "✖", []Action{Wake, Restart, Stop}
-	case Starting:
-		r.Class, r.Sign, actions = "warn", "◌", []Action{Stop}
-	case Ready:
-		r.Class, r.Sign, actions = "ok", "●", []Action{Restart, Stop}
-	default:
-		r.Class, r.Sign, actions = "idle", "○", []Action{Start}
+// detailed is what the template of one server shows below its row.
+type detailed struct {
+	Detail
+	Lines []string // of standard error
+}
+
+// detail returns what a viewer may see of a server.
+func (e *entrance) detail(name string, knows bool) (d detailed) {
+	d.Detail, _ = e.gateway.Detail(name)
+	if !knows {
+		d.Detail = d.Detail.public()
+		return d
 	}
-	if s.State == Ready && (s.Mistake != "" || len(s.Notices) > 0) {
-		r.Class, r.Sign = "warn", "⚠"
+	if log, ok := e.gateway.Stderr(name); ok {
+		d.Lines, _, _ = log.Read(0)
 	}
-	if knows {
-		r.Actions, r.Form = actions, e.secret("form")
+	return d
+}
+
+// drawSingle makes the long row of a server, and what stands below it.
+func (e *entrance) drawSingle(s ServerReport, knows bool) ([]part, error) {
+	of := rowOf(s, e.formFor(knows))
+	of.Detail, of.Stderr = true, "" // which is below
+	line, err := e.part("row", of.ID, of)
+	if err != nil {
+		return nil, err
 	}
-	return r
+	below, err := e.part("detail", "foot", e.detail(s.Name, knows))
+	return []part{line, below}, err
 }
 
 // drawn is what a page consists of now.
 type drawn struct {
 	*rendering
 	rows []part
+	foot part
 	ok   bool // there is such a server, or the page is that of all
 }
 
@@ -170,8 +111,36 @@ func (e *entrance) now(only string, knows bool) (d drawn, err error) {
 	if d.rendering, err = e.render(knows); err != nil {
 		return d, err
 	}
-	d.rows, d.ok, err = e.selected(d.rendering, only, knows)
-	return d, err
+	if d.rows, d.foot, d.ok = d.rendering.rows, d.rendering.foot, true; only == "" {
+		return d, nil
+	}
+	d.rows, d.foot = nil, part{"foot", `<div id="foot"></div>`}
+	s, ok := d.report.Server(only)
+	if d.ok = ok; !ok {
+		return d, nil
+	}
+	e.drawn.mu.Lock()
+	defer e.drawn.mu.Unlock()
+	both := d.single[only]
+	if both == nil {
+		if both, err = e.drawSingle(s, knows); err != nil {
+			return d, err
+		}
+		d.single[only] = both
+	}
+	d.rows, d.foot = both[:1], both[1]
+	return d, nil
+}
+
+// whole is what the template of the page shows.
+type whole struct {
+	Only, Query string
+	At          time.Time
+	Head, Foot  template.HTML
+	Rows        []template.HTML
+	Tools       []Tool
+	Knows       bool
+	Form        string
 }
 
 // showPage serves the whole page, with what the script would put into it: who has no script loads it again.
@@ -186,18 +155,20 @@ func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusNotFound, ErrNoServer.Error())
 		return
 	}
-	data := struct {
-		Only, Query string
-		At          time.Time
-		Head, Rows  []template.HTML
-		Knows       bool
-		Form        string
-	}{only, url.QueryEscape(only), page.report.At, trusted(page.head), trusted(page.rows...), knows, ""}
-	if knows {
-		data.Form = e.secret("form")
+	data := whole{Only: only, Query: url.QueryEscape(only), At: page.report.At, Head: trusted(page.head), Foot: trusted(page.foot), Knows: knows}
+	for _, p := range page.rows {
+		data.Rows = append(data.Rows, trusted(p))
 	}
+	if data.Form = e.formFor(knows); knows && only != "" {
+		data.Tools = e.detail(only, knows).Tools
+	}
+	e.write(w, r, "page", data)
+}
+
+// write answers with a page.
+func (e *entrance) write(w http.ResponseWriter, r *http.Request, name string, data any) {
 	var out bytes.Buffer
-	if err := e.drawn.page.Execute(&out, data); err != nil {
+	if err := e.drawn.page.ExecuteTemplate(&out, name, data); err != nil {
 		fail(w, r, http.StatusInternalServerError, err)
 		return
 	}
@@ -206,13 +177,7 @@ func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 }
 
 // trusted marks what the templates have made of the texts of others.
-func trusted(parts ...part) []template.HTML {
-	all := make([]template.HTML, len(parts))
-	for i, p := range parts {
-		all[i] = template.HTML(p.HTML)
-	}
-	return all
-}
+func trusted(p part) template.HTML { return template.HTML(p.HTML) }
 
 // streamPage sends the parts of the page that have changed, and the order of the rows. The first event has all parts, so a
 // viewer that has missed some needs nothing else.
@@ -236,22 +201,26 @@ func (e *entrance) streamPage(w http.ResponseWriter, r *http.Request) {
 
 // A pageEvent has the parts that are to be replaced, and the ids of the rows in their order.
 type pageEvent struct {
-	Parts []part   `json:"parts"`
-	Order []string `json:"order"`
+	At      time.Time `json:"at"`
+	Version string    `json:"version"` // of the gateway: its script may be another one
+	Parts   []part    `json:"parts"`
+	Order   []string  `json:"order"`
 }
 
 // since returns what a viewer lacks that has these parts, and what it has then.
 func since(has map[string]string, page drawn) (event pageEvent, now map[string]string) {
-	event, now = pageEvent{[]part{}, []string{}}, map[string]string{page.head.ID: page.head.HTML}
-	if has[page.head.ID] != page.head.HTML {
-		event.Parts = append(event.Parts, page.head)
-	}
-	for _, p := range page.rows {
+	event, now = pageEvent{page.report.At, page.report.Version, []part{}, []string{}}, map[string]string{}
+	add := func(p part) {
 		if now[p.ID] = p.HTML; has[p.ID] != p.HTML {
 			event.Parts = append(event.Parts, p)
 		}
+	}
+	add(page.head)
+	for _, p := range page.rows {
+		add(p)
 		event.Order = append(event.Order, p.ID)
 	}
+	add(page.foot)
 	return event, now
 }
 

@@ -18,12 +18,10 @@ function put(part) {
     list.append(fresh);
     return;
   }
-  const controls = [...old.querySelectorAll("a, button, summary")];
+  const controls = [...old.querySelectorAll("a, button, pre")];
   const focused = controls.indexOf(document.activeElement);
-  const open = old.querySelector("details")?.open;
   old.replaceWith(fresh);
-  if (open && fresh.querySelector("details")) fresh.querySelector("details").open = true;
-  if (focused >= 0) fresh.querySelectorAll("a, button, summary")[focused]?.focus();
+  if (focused >= 0) fresh.querySelectorAll("a, button, pre")[focused]?.focus();
 }
 
 function arrange() {
@@ -40,12 +38,35 @@ function arrange() {
 list.addEventListener("pointerleave", () => setTimeout(arrange));
 list.addEventListener("focusout", () => setTimeout(arrange));
 
-const source = new EventSource(document.body.dataset.events);
-source.addEventListener("page", (event) => {
-  const page = JSON.parse(event.data);
-  page.parts.forEach(put);
-  order = page.order;
-  arrange();
-  live.textContent = "live ●";
-});
-source.addEventListener("error", () => { live.textContent = "⚠ no connection to the gateway: what you see is old; trying again"; });
+// tick shows how long ago a time is, or how long it takes until then. The clock of this machine may be another than the gateway's.
+let ahead = 0;
+function tick() {
+  for (const time of document.querySelectorAll("time[data-count]")) {
+    const s = Math.round((Date.now() - ahead - Date.parse(time.dateTime)) / 1000) * (time.dataset.count === "up" ? 1 : -1);
+    const text = s < 60 ? `${Math.max(s, 0)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 3600)} h`;
+    time.textContent = `${time.dataset.clock} (${time.dataset.count === "up" ? "for" : "in"} ${text})`;
+  }
+}
+setInterval(tick, 1000);
+
+// connect shows what holds now. A browser tries again by itself when the connection is lost, but not when it is refused.
+let version = null; // of the gateway that has made the page
+function connect() {
+  const source = new EventSource(document.body.dataset.events);
+  source.addEventListener("page", (event) => {
+    const page = JSON.parse(event.data);
+    if (version !== null && version !== page.version) location.reload();
+    version = page.version;
+    ahead = Date.now() - Date.parse(page.at);
+    page.parts.forEach(put);
+    order = page.order;
+    arrange();
+    tick();
+    live.textContent = "● live";
+  });
+  source.addEventListener("error", () => {
+    live.textContent = "⚠ no connection to the gateway: what you see is old; trying again";
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  });
+}
+connect();

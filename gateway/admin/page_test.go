@@ -46,7 +46,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		t.Error("equal ones are not in file order")
 	}
 	for _, want := range []string{
-		"2 of 7 servers ready · 1 clients · 2 calls · 4 questions refused", "http://127.0.0.1:8080/mcp", "not reloaded: mcp.json:1:1: broken", "the catalogue cannot be saved",
+		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
 		"claude 1.0", "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
 		"pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
 		`action="/v1/servers/web/wake"`, `action="/v1/servers/maps/start"`, `aria-label="restart files"`, `action="/v1/reload"`,
@@ -106,8 +106,8 @@ func TestWhatOthersWriteIsText(t *testing.T) {
 	h := serveWeb(t, f, true)
 	tags := regexp.MustCompile(`<([^\s>]*)([^>]*)>`)
 	attributes := regexp.MustCompile(`(?:^|\s)([^\s="]+)(?:="[^"]*")?`)
-	allowed := strings.Fields("!doctype html head meta title link script body header h1 p code details summary ul li main nav a div span strong br footer form input button label time pre")
-	known := strings.Fields("html lang charset name content rel href src defer data-events id class role aria-label aria-hidden data-state method action type value autocomplete required datetime")
+	allowed := strings.Fields("!doctype html head meta title link script body header h1 h2 p code section ul ol li main nav a div span strong br footer form input button label time pre")
+	known := strings.Fields("html lang charset name content rel href src defer data-events id class type role tabindex data-count data-clock data-pid aria-label aria-hidden data-state method action type value autocomplete required datetime")
 	for _, target := range []string{"/", "/servers/files", "/servers/" + escaped(odd)} {
 		got := page(h, target, token)
 		for _, found := range tags.FindAllStringSubmatch(strings.ToLower(got), -1) {
@@ -129,7 +129,7 @@ func TestWhatOthersWriteIsText(t *testing.T) {
 	}
 }
 
-func escaped(name string) string { return (&entrance{}).row(ServerReport{Name: name}, false).Path }
+func escaped(name string) string { return rowOf(ServerReport{Name: name}, "").Path }
 
 // The page loads nothing from elsewhere and runs nothing that stands in it: browsers are told so, and it has nothing of
 // the kind.
@@ -152,7 +152,7 @@ func TestThePageIsStrict(t *testing.T) {
 	if n := strings.Count(pageJS, "\n"); n > 80 {
 		t.Errorf("the script has %d lines", n)
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", "max-width: 48rem"} {
+	for _, want := range []string{"prefers-color-scheme: dark", "max-width: 52rem"} {
 		if !strings.Contains(pageCSS, want) {
 			t.Errorf("the stylesheet has no %s", want)
 		}
@@ -220,7 +220,7 @@ func TestThePageIsLive(t *testing.T) {
 			t.Errorf("%d reports for 20 viewers", f.reports)
 		}
 		first := viewers[0].pages(t)[0]
-		if len(first.Parts) != 201 || len(first.Order) != 200 || len(states(still)) != 200 {
+		if len(first.Parts) != 202 || len(first.Order) != 200 || len(states(still)) != 200 {
 			t.Errorf("%d parts, %d rows", len(first.Parts), len(first.Order))
 		}
 		for _, p := range first.Parts {
@@ -233,7 +233,7 @@ func TestThePageIsLive(t *testing.T) {
 		f.set(changed...)
 		pass(pace)
 		second := viewers[7].pages(t)[1]
-		id := e.row(all[101], false).ID
+		id := rowOf(all[101], "").ID
 		if len(second.Parts) != 2 || len(second.Order) != 199 || second.Order[0] != id || second.Parts[1].ID != id || second.Parts[0].ID != "head" {
 			t.Errorf("after the change: %d parts, %d rows, the first is %s, want %s", len(second.Parts), len(second.Order), second.Order[0], id)
 		}

@@ -4,11 +4,14 @@ package admin
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // A Report is what a gateway knows of itself at one time. Texts in it come from servers and clients: they may hold anything.
@@ -24,6 +27,8 @@ type Report struct {
 	Refused  int64          `json:"refused,omitzero"`  // questions of servers that no client could be asked
 	Servers  []ServerReport `json:"servers"`           // in file order
 	Clients  []ClientReport `json:"clients"`
+
+	Questions []Question `json:"questions,omitzero"` // that wait for the answer of a client, the oldest first
 }
 
 // A ServerReport is one entry of the file.
@@ -38,7 +43,9 @@ type ServerReport struct {
 	LastFailure string    `json:"lastFailure,omitempty"`
 	Restarts    int       `json:"restarts"` // connections after the first one
 	PID         int       `json:"pid,omitzero"`
-	Calls       int       `json:"calls"` // in flight
+	Calls       int       `json:"calls"`          // in flight
+	P50         float64   `json:"p50Ms,omitzero"` // of the last 256 answered requests, in milliseconds, as clients have waited
+	P99         float64   `json:"p99Ms,omitzero"`
 	Tools       int       `json:"tools"` // that it has listed, also if it is away now
 	Prompts     int       `json:"prompts"`
 	Resources   int       `json:"resources"`
@@ -51,6 +58,50 @@ type ServerReport struct {
 type ClientReport struct {
 	Program  string `json:"program"` // name and version, as it says itself
 	Revision string `json:"revision"`
+	Calls    int    `json:"calls"` // in flight
+}
+
+// A Question is one of a server, or of the call of a server, that a client is being asked.
+type Question struct {
+	Server  string    `json:"server"`
+	Method  string    `json:"method"`           // of the question, such as elicitation/create
+	Target  string    `json:"target,omitempty"` // what the call that it belongs to is about, such as the name of a tool
+	Program string    `json:"program"`          // the client
+	Since   time.Time `json:"since"`
+}
+
+// A Detail is what a Report does not have of a server.
+type Detail struct {
+	Changes []Change  // of its state, the newest first: the last 128
+	Running []Request // in flight, the oldest first
+	Tools   []Tool    // that it offers, in the order of their names
+}
+
+// A Change is a change of the state of a server.
+type Change struct {
+	At          time.Time
+	State       State
+	Reason      string
+	NextAttempt time.Time // in Backoff
+}
+
+// A Request is one of a client that a server has not answered yet.
+type Request struct {
+	Method, Target, Program string
+	Began                   time.Time
+}
+
+// A Tool is one that clients can call.
+type Tool struct {
+	Name, Title, Description string
+	Schema                   json.RawMessage // of its arguments, as the server has written it
+}
+
+// ChangeOf returns what an event of a connection says.
+func ChangeOf(t telemetry.Transition) Change {
+	var why conn.Reason
+	errors.As(t.Reason, &why)
+	return Change{t.At, stateOf(conn.State(t.To)), reasonText(why), t.NextAttempt}
 }
 
 // A State is how a server is.
@@ -67,19 +118,23 @@ const (
 
 // Connection fills in what a connection knows of a server.
 func (s *ServerReport) Connection(status conn.Status) {
-	switch status.State {
-	case conn.Ready:
-		s.State = Ready
-	case conn.Backoff:
-		s.State = Backoff
-	case conn.Closing:
-		s.State = Stopped
-	default:
-		s.State = Starting
-	}
+	s.State = stateOf(status.State)
 	s.Reason, s.Since, s.NextAttempt = reasonText(status.Reason), status.Since, status.NextAttempt
 	s.LastFailure = reasonText(status.LastFailure)
 	s.Restarts = max(0, int(status.Epoch)-1)
+}
+
+func stateOf(s conn.State) State {
+	switch s {
+	case conn.Ready:
+		return Ready
+	case conn.Backoff:
+		return Backoff
+	case conn.Closing:
+		return Stopped
+	default:
+		return Starting
+	}
 }
 
 // reasonText returns the kind of a reason, and what caused it unless that says the same.
@@ -135,4 +190,13 @@ func (r Report) public() Report {
 		s.Stderr = ""
 	}
 	return r
+}
+
+// public leaves out what a server has written.
+func (d Detail) public() Detail {
+	d.Tools, d.Changes = nil, slices.Clone(d.Changes)
+	for i := range d.Changes {
+		d.Changes[i].Reason, _, _ = strings.Cut(d.Changes[i].Reason, ": ")
+	}
+	return d
 }

@@ -33,6 +33,7 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("GET /page/events", e.reads(e.streamPage))
 	mux.HandleFunc("GET /page.css", asset("text/css", pageCSS))
 	mux.HandleFunc("GET /page.js", asset("text/javascript", pageJS))
+	mux.HandleFunc("GET /page.svg", asset("image/svg+xml", pageIcon))
 	mux.HandleFunc("POST /login", e.login)
 	return e.checked(mux)
 }

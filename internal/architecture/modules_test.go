@@ -134,6 +134,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 	for step, body := range map[string]string{
 		"test":      "step_test() { go test work; }",
 		"npm":       `(cd peers && go vet -tags "$tags" . && go test -tags "$tags" .)`,
+		"browser":   `go test -tags "$tags" -count=1 . `,
 		"telemetry": "go test -tags prometheus ",
 		"nodes":     "go test -tags cluster ",
 		"crowd":     "-args -crowd",
@@ -150,7 +151,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 	if all := steps(ci); len(all) == 0 || all[0] != "test" {
 		t.Errorf(".ci/run begins with %v, want test", all)
 	}
-	if !strings.Contains(ci, "\nreadonly tags=npm\n") {
+	if !strings.Contains(ci, "\nreadonly tags=npm,browser\n") {
 		t.Error(".ci/run does not say that tags are npm")
 	}
 	if tagged["npm"] < 5 || tagged["prometheus"] == 0 || tagged["cluster"] == 0 {

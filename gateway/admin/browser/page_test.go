@@ -1,0 +1,146 @@
+//go:build browser && unix
+
+package browser
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+// A person sees that a server was killed, without a touch, and starts it again by a button. What a server has written about itself does
+// nothing to the page.
+//
+// Guarantees: G-0091.8, G-0091.12
+func TestAServerIsKilled(t *testing.T) {
+	g := start(t, map[string]string{"files": "echo", "web": "broken"})
+	b := open(t, serve(t, g, ""))
+	b.login()
+	b.await(row("files") + `.dataset.state === "ready"`)
+	b.await(row("web") + `.dataset.state === "backoff" && document.querySelector("#servers > li") === ` + row("web"))
+	b.await(row("web") + `.textContent.includes("\\x1b[31mbrowser\\x1b[0m is \\u202enot installed <img src=x")`)
+	pid := see[int](b, "Number("+row("files")+".dataset.pid)")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.await(row("files") + `.dataset.state === "backoff" && ` + row("files") + `.querySelector("time[data-count=down]").textContent.includes("in")`)
+	b.press("wake files")
+	b.await(row("files") + `.dataset.state === "ready" && Number(` + row("files") + `.dataset.pid) !== ` + fmt.Sprint(pid))
+	pid = see[int](b, "Number("+row("files")+".dataset.pid)")
+	b.press("restart files")
+	b.await(row("files") + `.dataset.state === "ready" && Number(` + row("files") + `.dataset.pid) !== ` + fmt.Sprint(pid))
+	b.visit("/servers/files")
+	b.await(`[...document.querySelectorAll("#foot ol li strong")].map((s) => s.textContent).join(" ").includes("ready starting")`)
+	b.await(`document.body.textContent.includes("files__echo")`)
+}
+
+// press presses a button by the name that a screen reader says. A form that was sent shows the page again.
+func (b *tab) press(name string) {
+	b.t.Helper()
+	b.do(chromedp.Click(`button[aria-label=` + quote(name) + `]`))
+}
+
+// Nothing that servers and clients write runs, loads or changes the page.
+//
+// Guarantees: G-0091.9
+func TestHostileNames(t *testing.T) {
+	f := troubled()
+	f.set(func(r *admin.Report) {
+		r.Servers[0].Name, r.Servers[3].Stderr, r.Clients[0].Program, r.Questions[0].Target = hostile, hostile, hostile, hostile
+		r.Notices = []string{hostile + "</header><script>document.title='taken'</script>"}
+	})
+	f.detail.Tools[0].Name, f.detail.Tools[1].Description = hostile, hostile
+	f.detail.Changes[0].Reason, f.detail.Running = hostile, []admin.Request{{Method: hostile, Target: hostile, Program: hostile}}
+	fmt.Fprintln(&f.tail, hostile)
+	b := open(t, serve(t, f, ""))
+	complaints := b.listen()
+	b.login()
+	for _, path := range []string{"/", "/servers/web", "/servers/" + "%3Cimg%20src=x%20onerror=%22document.title='taken'%22%3E"} {
+		b.visit(path)
+		f.set(func(r *admin.Report) { r.Servers[1].Stderr += hostile })
+		b.await(`document.body.textContent.includes("<img src=x")`)
+		if n := see[int](b, `document.querySelectorAll("img, body script, [onerror]").length`); n != 0 || strings.Contains(see[string](b, "document.title"), "taken") && path == "/" {
+			t.Errorf("%s: %d elements that somebody else has written, title %s", path, n, see[string](b, "document.title"))
+		}
+	}
+	if all := complaints(); len(all) > 0 {
+		t.Errorf("the browser complains: %q", all)
+	}
+}
+
+// Two hundred servers are one list. A server in trouble moves to the top, but not while somebody points at the list.
+//
+// Guarantees: G-0091.8, G-0091.10
+func TestManyServers(t *testing.T) {
+	f := troubled()
+	f.set(func(r *admin.Report) {
+		r.Servers = nil
+		for i := range 200 {
+			r.Servers = append(r.Servers, admin.ServerReport{Name: fmt.Sprintf("s%d", i), State: admin.Ready})
+		}
+	})
+	b := open(t, serve(t, f, ""))
+	b.do(chromedp.EmulateViewport(1000, 700))
+	b.visit("/")
+	first := func() string { return see[string](b, `document.querySelector("#servers a").textContent`) }
+	fail := func(i int) {
+		f.set(func(r *admin.Report) {
+			r.Servers = slices.Clone(r.Servers)
+			r.Servers[i].State = admin.Backoff
+		})
+		b.await(row(fmt.Sprintf("s%d", i)) + `.dataset.state === "backoff"`)
+	}
+	if n := see[int](b, `document.querySelectorAll("#servers > li").length`); n != 200 || first() != "s0" {
+		t.Errorf("%d rows, the first is %s", n, first())
+	}
+	fail(150)
+	b.await(`document.querySelector("#servers a").textContent === "s150"`)
+	b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 300, 400))
+	fail(20)
+	if got := first(); got != "s150" {
+		t.Errorf("while somebody points at the list, %s came to the top", got)
+	}
+	b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 300, 5))
+	b.await(`document.querySelector("#servers a").textContent === "s20"`)
+}
+
+// A page whose gateway ends says so, and shows the next gateway as soon as that is there.
+//
+// Guarantees: G-0091.15
+func TestTheGatewayIsRestarted(t *testing.T) {
+	f := troubled()
+	p := serve(t, f, "")
+	b := open(t, p)
+	b.visit("/")
+	p.end()
+	b.await(`document.getElementById("live").textContent.startsWith("⚠")`)
+	f.set(func(r *admin.Report) { r.Servers[0].State = admin.Stopped })
+	serve(t, f, p.at)
+	b.await(`document.getElementById("live").textContent === "● live" && ` + row("files") + `.dataset.state === "stopped"`)
+}
+
+// Without script a person sees the same.
+//
+// Guarantees: G-0091.10
+func TestWithoutScript(t *testing.T) {
+	p := serve(t, troubled(), "")
+	b, without := open(t, p), open(t, p)
+	without.noScript()
+	const shown = `document.querySelector("header").innerText + document.querySelector("main").innerText.replaceAll(/ \((for|in) [^)]*\)/g, "")`
+	for _, path := range []string{"/", "/servers/web"} {
+		b.visit(path)
+		without.do(chromedp.Navigate(without.at + path))
+		if a, other := see[string](b, shown), see[string](without, shown); a != other || len(a) < 200 {
+			t.Errorf("%s: with the script\n%s\nwithout\n%s", path, a, other)
+		}
+		if said := see[string](without, `document.getElementById("live").textContent`); !strings.Contains(said, "load the page again") {
+			t.Errorf("without the script it says %q", said)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package admin
+
+import (
+	"crypto/sha256"
+	_ "embed" // the page
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+//go:embed page.html
+var pageHTML string
+
+// newPage parses the templates. In them, text makes what others have written printable, and the package makes it harmless
+// in HTML.
+func newPage() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"text": shown, "count": counted, "ms": milliseconds, "cut": cut,
+		"clock": clock, "ago": countUp, "until": countDown,
+		"look": func(s State) string { class, _ := lookOf(s); return class },
+	}).Parse(pageHTML))
+}
+
+// shown makes a value printable.
+func shown(value any) string {
+	switch value := value.(type) {
+	case string:
+		return printable(value)
+	case State:
+		return printable(string(value))
+	default:
+		return ""
+	}
+}
+
+// cut shortens a text to what fits into a line of a list.
+func cut(text string) string {
+	const most = 120
+	for i, n := range []rune(text) {
+		if i == most || n == '\n' {
+			return string([]rune(text)[:i]) + "…"
+		}
+	}
+	return text
+}
+
+// counted says how many there are.
+func counted(n any, thing string) string {
+	if fmt.Sprint(n) == "1" {
+		return "1 " + thing
+	}
+	return fmt.Sprint(n) + " " + thing + "s"
+}
+
+// milliseconds has as many digits as a person reads.
+func milliseconds(ms float64) string {
+	switch {
+	case ms >= 10_000:
+		return strconv.FormatFloat(ms/1000, 'f', 0, 64) + " s"
+	case ms >= 10:
+		return strconv.FormatFloat(ms, 'f', 0, 64) + " ms"
+	default:
+		return strconv.FormatFloat(ms, 'f', 1, 64) + " ms"
+	}
+}
+
+// clock shows a time of this day, with the date if it is another one. None of its text is of others, nor is that of the next two.
+func clock(t time.Time) template.HTML { return timed(t, "") }
+
+// countUp shows a time, and with the script how long ago that was; countDown how long it takes until then.
+func countUp(t time.Time) template.HTML   { return timed(t, "up") }
+func countDown(t time.Time) template.HTML { return timed(t, "down") }
+
+func timed(t time.Time, count string) template.HTML {
+	text := t.Format("15:04:05")
+	if time.Since(t) > 24*time.Hour {
+		text = t.Format("2 Jan 15:04")
+	}
+	if count != "" {
+		count = fmt.Sprintf(` data-count="%s" data-clock="%s"`, count, text)
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s"%s>%s</time>`, t.Format(time.RFC3339), count, text))
+}
+
+// row is what the template of a server shows.
+type row struct {
+	ServerReport
+	ID, Path, Class, Sign, Form string
+	Why                         string   // the reason, unless it says nothing
+	Actions                     []Action // that the viewer may request
+	More                        int      // notices that are not shown
+	Detail                      bool
+	Stale                       bool // its lists may be old
+}
+
+// rowOf says how a server looks: its state is a word and a sign, and a colour only beside them. Without the secret for forms, nobody can
+// act.
+func rowOf(s ServerReport, form string) row {
+	sum := sha256.Sum256([]byte(s.Name))
+	r := row{ServerReport: s, ID: "s-" + hex.EncodeToString(sum[:8]), Path: url.PathEscape(s.Name), More: max(0, len(s.Notices)-1), Why: s.Reason, Stale: s.State != Ready}
+	if r.Class, r.Sign = lookOf(s.State); s.State == Ready {
+		r.Why = "" // it is ready because it has said so
+	}
+	if s.State == Ready && (s.Mistake != "" || len(s.Notices) > 0) {
+		r.Class, r.Sign = "warn", "⚠"
+	}
+	if form != "" {
+		r.Actions, r.Form = actionsIn(s.State), form
+	}
+	return r
+}
+
+// lookOf returns the class and the sign of a state.
+func lookOf(s State) (class, sign string) {
+	switch s {
+	case Misconfigured, Backoff:
+		return "bad", "✖"
+	case Starting:
+		return "warn", "◌"
+	case Ready:
+		return "ok", "●"
+	default:
+		return "idle", "○"
+	}
+}
+
+// actionsIn returns what a person may want to do with a server.
+func actionsIn(s State) []Action {
+	switch s {
+	case Misconfigured:
+		return nil
+	case Backoff:
+		return []Action{Wake, Restart, Stop}
+	case Starting:
+		return []Action{Stop}
+	case Ready:
+		return []Action{Restart, Stop}
+	default:
+		return []Action{Start}
+	}
+}
+
+// head is what the template of the head shows.
+type head struct {
+	Report
+	Class, Sign, Verdict string // how the whole is
+	ReadyCount, Calls    int
+}
+
+// headOf sums up a report: what needs a person, or that nothing does.
+func headOf(r Report) head {
+	h := head{Report: r, Class: "ok", Sign: "●", Verdict: "No server is in trouble"}
+	bad, starting, noted := 0, 0, 0
+	for _, s := range r.Servers {
+		h.Calls += s.Calls
+		switch class, _ := lookOf(s.State); {
+		case class == "bad":
+			bad++
+		case s.State == Starting:
+			starting++
+		case s.State == Ready:
+			if h.ReadyCount++; s.Mistake != "" || len(s.Notices) > 0 {
+				noted++
+			}
+		}
+	}
+	switch all := len(r.Servers); {
+	case bad > 0:
+		h.Class, h.Sign, h.Verdict = "bad", "✖", fmt.Sprintf("%s in trouble", counted(bad, "server"))
+	case len(r.Mistakes) > 0:
+		h.Class, h.Sign, h.Verdict = "bad", "✖", "The file was changed, and is not applied"
+	case starting > 0:
+		h.Class, h.Sign, h.Verdict = "warn", "◌", fmt.Sprintf("%s starting", counted(starting, "server"))
+	case noted > 0 || len(r.Notices) > 0:
+		h.Class, h.Sign, h.Verdict = "warn", "⚠", "Working, with notices"
+	case h.ReadyCount == all && all > 0:
+		h.Verdict = "All servers are ready"
+	}
+	return h
+}

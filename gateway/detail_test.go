@@ -1,0 +1,97 @@
+package gateway_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Who looks sees what a client waits for: the request, the question that it is asked meanwhile, and in whose name. When it is answered, both are
+// gone, and what it took is counted.
+//
+// Guarantees: G-0091.14
+func TestWhatIsWaitedForIsSeen(t *testing.T) {
+	questionEras(t, func(t *testing.T, front, back string) {
+		s, _ := asker()
+		f := newFleet(t, back, map[string]*server.Server{"a": s})
+		o := user("me")
+		answer, asked, looked := o.Sample, make(chan struct{}), make(chan struct{})
+		o.Sample = func(ctx context.Context, s *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			close(asked)
+			<-looked
+			return answer(ctx, s, p)
+		}
+		session := f.client(front, o)
+		ended := make(chan error)
+		go func() {
+			_, err := client.Call[string](timeout(t), session, "a__sample", nil)
+			ended <- err
+		}()
+		<-asked
+		r, now := f.Report(), detailOf(t, f, "a")
+		close(looked)
+		failOn(t, <-ended)
+		// A modern client has been given the question, and a modern server has given it away: it is with the client.
+		if legacy := !protocol.IsModern(back); legacy && (len(r.Questions) != 1 || r.Questions[0].Server != "a" || r.Questions[0].Method != "sampling/createMessage" || r.Questions[0].Program != "c 1" || r.Questions[0].Target != "sample" ||
+			len(now.Running) != 1 || now.Running[0].Method != "tools/call" || now.Running[0].Target != "sample" || r.Servers[0].Calls != 1) {
+			t.Errorf("while it waits: %+v, %+v", r, now)
+		}
+		if !protocol.IsModern(front) && !protocol.IsModern(back) && (len(r.Clients) != 1 || r.Clients[0].Calls != 1) {
+			t.Errorf("the client: %+v", r.Clients)
+		}
+		r, now = f.Report(), detailOf(t, f, "a")
+		if len(r.Questions) != 0 || len(now.Running) != 0 || r.Servers[0].Calls != 0 || r.Servers[0].P50 <= 0 || r.Servers[0].P99 < r.Servers[0].P50 {
+			t.Errorf("afterwards: %+v, %+v", r, now)
+		}
+	})
+}
+
+// The states of a server are kept, the newest first, over its restarts and over files that do not change it. Its tools are listed as clients
+// call them.
+//
+// Guarantees: G-0091.14
+func TestThePastOfAServer(t *testing.T) {
+	f := newFleet(t, protocol.Latest, two())
+	f.await("a", admin.Ready)
+	f.kill("a", true)
+	f.await("a", admin.Backoff)
+	f.apply(fileOf(t, "a", "b"))
+	failOn(t, f.Do(timeout(t), "a", admin.Restart))
+	f.await("a", admin.Ready)
+	for ctx := timeout(t); ; {
+		changed := f.Changed()
+		d := detailOf(t, f, "a")
+		var states []admin.State
+		for _, c := range d.Changes {
+			states = append(states, c.State)
+		}
+		if len(states) > 4 && states[0] == admin.Ready && len(d.Tools) == 1 && d.Tools[0].Name == "a__who" {
+			if lost := d.Changes[max(slices.Index(states, admin.Backoff), 0)]; lost.State != admin.Backoff || lost.NextAttempt.IsZero() || lost.Reason == "" {
+				t.Errorf("the states, the newest first: %+v", d.Changes)
+			}
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("%+v", d)
+		}
+	}
+	if _, ok := f.Detail("c"); ok {
+		t.Error("a server that is not there has details")
+	}
+}
+
+func detailOf(t *testing.T, f *fleet, name string) admin.Detail {
+	t.Helper()
+	d, ok := f.Detail(name)
+	if !ok {
+		t.Fatalf("%s is not there", name)
+	}
+	return d
+}

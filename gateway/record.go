@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+const (
+	keptChanges   = 128 // of the state of a server
+	keptDurations = 256 // of its answered requests
+)
+
+// A record is what people want to know of a server that nothing else remembers: its past states, and its requests. Its zero value is
+// ready. It is bounded: what is in flight is so by the limits of package server.
+type record struct {
+	mu        sync.Mutex
+	changes   []admin.Change // the oldest first
+	durations []time.Duration
+	next      int // where the next duration is written, once there are keptDurations
+	running   map[*flight]bool
+}
+
+// A flight is a request of a client while it runs.
+type flight struct {
+	method  string
+	params  json.RawMessage
+	request *server.Request // as it has come from the client; nil: the client has gone
+	began   time.Time
+}
+
+// begin notes a request of a client. The function that it returns notes its end; answered says that its duration is one of the server.
+func (r *record) begin(ctx context.Context, method string, params json.RawMessage) (end func(answered bool)) {
+	f := &flight{method, params, server.RequestFrom(ctx), time.Now()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running == nil {
+		r.running = make(map[*flight]bool)
+	}
+	r.running[f] = true
+	return func(answered bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.running, f)
+		if answered {
+			r.took(time.Since(f.began))
+		}
+	}
+}
+
+// describe says what a flight is about. Its params are read only now: nobody may look.
+func (f *flight) describe() admin.Request {
+	r := admin.Request{Method: f.method, Target: targetOf(f.method, f.params), Began: f.began}
+	if f.request != nil {
+		r.Program = programOf(f.request.Client)
+	}
+	return r
+}
+
+// targetOf returns what a request is about, such as the name of a tool.
+func targetOf(method string, params json.RawMessage) string {
+	info, _ := protocol.MethodInfo(method)
+	return info.NameOf(params)
+}
+
+// took keeps a duration, in place of the oldest one. Waiting for a person counts too: it is what clients have waited.
+func (r *record) took(d time.Duration) {
+	if len(r.durations) < keptDurations {
+		r.durations = append(r.durations, d)
+		return
+	}
+	r.durations[r.next] = d
+	r.next = (r.next + 1) % keptDurations
+}
+
+// transited notes a change of state. It runs on the goroutine for the events of a connection, one at a time.
+func (r *record) transited(t telemetry.Transition) {
+	change := admin.ChangeOf(t)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.changes) == keptChanges {
+		r.changes = append(r.changes[:0], r.changes[1:]...)
+	}
+	r.changes = append(r.changes, change)
+}
+
+// describe fills in the numbers of a report.
+func (r *record) describe(s *admin.ServerReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Calls = len(r.running)
+	if len(r.durations) == 0 {
+		return
+	}
+	sorted := slices.Sorted(slices.Values(r.durations))
+	at := func(share int) float64 {
+		return float64(sorted[(len(sorted)-1)*share/100].Microseconds()) / 1000
+	}
+	s.P50, s.P99 = at(50), at(99)
+}
+
+// past returns the changes and what is in flight, the newest change and the oldest request first.
+func (r *record) past() (changes []admin.Change, running []admin.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changes = slices.Clone(r.changes)
+	slices.Reverse(changes)
+	for f := range r.running {
+		running = append(running, f.describe())
+	}
+	slices.SortFunc(running, func(a, b admin.Request) int { return a.Began.Compare(b.Began) })
+	return changes, running
+}
+
+// about returns what a request is about that is in flight.
+func (r *record) about(request *server.Request) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for f := range r.running {
+		if f.request == request {
+			return targetOf(f.method, f.params)
+		}
+	}
+	return ""
+}
+
+// countBySession adds to the requests in flight of each legacy client.
+func (r *record) countBySession(calls map[*server.Session]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for f := range r.running {
+		if f.request != nil && f.request.Session != nil {
+			calls[f.request.Session]++
+		}
+	}
+}
+
+// watch makes a session tell of its changes of state. With a hook for them, package conn logs none to the default log: it would if there were
+// no hook, so it is told to.
+func (r *record) watch(o *client.Options) {
+	if o.Conn.Log == nil && o.Conn.Hooks.Transition == nil {
+		o.Conn.Log = slog.Default()
+	}
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, telemetry.Hooks{Transition: r.transited})
+}
+
+func programOf(c *server.Client) string { return c.Info.Name + " " + c.Info.Version }
