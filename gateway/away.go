@@ -25,7 +25,7 @@ const MetaOutcome = "io.github.bowline-mcp/outcome"
 
 // An Outcome says what became of a request that its server has not answered.
 type Outcome struct {
-	Server      string        `json:"server"` // as in the file
+	Server      string        `json:"server"` // as in the file; empty: the gateway itself is away
 	State       conn.State    `json:"state"`  // of the connection with it
 	Reason      string        `json:"reason,omitempty"`
 	NextAttempt time.Time     `json:"nextAttempt,omitzero"`

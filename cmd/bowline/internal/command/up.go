@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authfile"
@@ -54,6 +55,12 @@ that port is in use, there is no page. What acts there needs the token whose fil
 printed. "bowline ps", "restart", "stop", "start", "wake", "stderr" and "reload" use
 a socket that only you can open.
 
+With --stdio it serves a host, such as a desktop program, on standard input and
+output. It passes the messages to the gateway that runs for the file, and starts
+one in the background if none does. Hosts with the same file share it. It listens
+at a socket that only you can open, and ends when no host has used it for as long as
+--linger says. If it is killed, the host keeps its session, and another one is started.
+
 At SIGHUP the file is read again. Only servers that have changed are started,
 stopped or restarted; one whose entry has a mistake now goes on as it was. What
 would have ended the command at its start changes nothing, and is printed.
@@ -63,6 +70,9 @@ stops the servers, and ends with status 0.`
 
 const upExample = `  # Serve what a desktop program has configured
   bowline up ~/.cursor/mcp.json
+
+  # In the configuration of a host: all servers of a file
+  {"command": "bowline", "args": ["up", "/home/ada/mcp.json", "--stdio"]}
 
   # Which tools are there?
   bowline tools --url http://127.0.0.1:8080/mcp
@@ -86,6 +96,10 @@ type upping struct {
 	socket    string // its path; "": it is named by the file
 	strict    bool   // a mistake in the entry of a server is one of the file
 
+	stdio      bool          // this process stands between a host and the gateway
+	background bool          // this process is a gateway that another one has started for hosts
+	linger     time.Duration // how long such a gateway outlives its last host
+
 	reloading sync.Mutex // a reload reads the file and applies it, and no other comes between
 }
 
@@ -93,17 +107,25 @@ type upping struct {
 func newUp() *cobra.Command {
 	u := new(upping)
 	command := &cobra.Command{
-		Use:        "up FILE",
+		Use:        "up FILE [--stdio]",
 		SuggestFor: []string{"gateway", "proxy"},
 		Short:      "Serve all servers of an mcp.json at one URL",
 		Long:       upLong,
 		Example:    upExample,
 		Args:       cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			u.path = args[0]
+			if u.path = args[0]; u.stdio && !u.check {
+				return u.relay(cmd)
+			}
 			return u.run(cmd)
 		},
 	}
+	u.addFlags(command)
+	return command
+}
+
+// addFlags names the flags. One that is hidden is for a process of this program.
+func (u *upping) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&u.address, "http", ":8080", "serve Streamable HTTP on this `ADDRESS`")
 	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
@@ -111,7 +133,10 @@ func newUp() *cobra.Command {
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
-	return command
+	flags.BoolVar(&u.stdio, "stdio", false, "serve a host on standard input and output, with the gateway that runs for the file, or a new one")
+	flags.DurationVar(&u.linger, "linger", 5*time.Minute, "how long a gateway that --stdio has started outlives its last host, a `DURATION`")
+	flags.BoolVar(&u.background, "background", false, "serve hosts only")
+	_ = flags.MarkHidden("background") // --stdio uses it; there is such a flag
 }
 
 // run checks the whole file, and the address, before anything is started.
@@ -128,19 +153,60 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if u.check {
 		return u.report(cmd, g, file)
 	}
-	listener, _, err := process.ListenHere("--http", u.address, u.insecure, "there are no logins: whoever reaches it may call every tool")
+	return u.start(cmd, g, file)
+}
+
+// start opens everything before the first server is started, so that a gateway that cannot be reached starts none. Another gateway of the file
+// in the background makes this one superfluous.
+func (u *upping) start(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.File) error {
+	hosts, err := u.listenForHosts(cmd)
+	if err != nil || hosts == nil && u.background {
+		return err
+	}
+	if hosts != nil {
+		defer hosts.Close()
+	}
+	listener, err := u.listen()
 	if err != nil {
 		return err
 	}
 	opened, err := u.openDoors(cmd, g, listener)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, closeIfOpen(listener))
 	}
 	defer opened.Close()
 	if err := u.apply(cmd, g, file); err != nil {
-		return process.Refuse("%w", errors.Join(err, listener.Close()))
+		return process.Refuse("%w", errors.Join(err, closeIfOpen(listener)))
 	}
-	return u.serve(cmd, g, listener)
+	return u.serve(cmd, g, listener, hosts)
+}
+
+// listen listens for clients over HTTP. A gateway in the background has none: it must not open a port that nobody has asked for.
+func (u *upping) listen() (net.Listener, error) {
+	if u.background {
+		return nil, nil
+	}
+	listener, _, err := process.ListenHere("--http", u.address, u.insecure, "there are no logins: whoever reaches it may call every tool")
+	return listener, err
+}
+
+func closeIfOpen(listener net.Listener) error {
+	if listener == nil {
+		return nil
+	}
+	return listener.Close()
+}
+
+// openDoors opens the ways to look at the gateway and to act on it. What they say goes where the log goes.
+func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) (*doors.Doors, error) {
+	endpoint := "" // only hosts reach it
+	if listener != nil {
+		endpoint = urlOf(listener)
+	}
+	return doors.Open(&operated{g, endpoint, func() error { return u.reload(cmd, g) }}, doors.Options{
+		File: u.path, Socket: u.socket, Page: u.page, Insecure: u.insecure,
+		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
+	})
 }
 
 // report prints the mistakes of a file, and what of it means nothing here.
@@ -174,15 +240,41 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 		u.address = cmp.Or(top.HTTP, u.address)
 	}
 	if !cmd.Flags().Changed("admin") {
+		if u.background {
+			u.page = doors.Off
+		}
 		u.page = cmp.Or(top.AdminHTTP, u.page)
 	}
 	u.catalogue, u.socket = cmp.Or(u.catalogue, top.Catalogue), top.AdminSocket
 	return nil
 }
 
-// serve serves clients until the context of the command ends. It ends with those that are served: first the clients, since their calls need
-// the servers, then the servers.
-func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
+// serve serves clients until the context of the command ends, or the gateway lingers no longer. It ends with those that are served: first the
+// clients, since their calls need the servers, then the servers.
+func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener, hosts *doors.Hosts) error {
+	ctx, end := context.WithCancel(cmd.Context())
+	defer end()
+	stopReloading := u.reloadAtHangup(cmd, g)
+	if hosts != nil {
+		u.serveHosts(ctx, cmd, g, hosts, end)
+	}
+	var err error
+	if listener != nil {
+		err = u.serveHTTP(ctx, cmd, g, listener)
+	} else {
+		<-ctx.Done()
+	}
+	stopReloading()
+	if ctx.Err() == nil {
+		return fmt.Errorf("serve %s: %w", u.address, err)
+	}
+	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), process.FinishGrace)
+	defer cancel()
+	_ = g.Close(finishing) // what had to be given up is no failure of the gateway
+	return nil
+}
+
+func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
 	o := streamable.HandlerOptions{ShutdownGrace: process.FinishGrace / 4 * 5}
 	if kept := u.keepSessions(cmd); kept != nil {
 		defer kept.Close() // what it could not write is in the log
@@ -191,17 +283,8 @@ func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.List
 	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)
-	stopReloading := u.reloadAtHangup(cmd, g)
 	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
-	err := endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
-	stopReloading()
-	if cmd.Context().Err() == nil {
-		return fmt.Errorf("serve %s: %w", u.address, err)
-	}
-	finishing, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), process.FinishGrace)
-	defer cancel()
-	_ = g.Close(finishing) // what had to be given up is no failure of the gateway
-	return nil
+	return endpoint.Serve(ctx, &http.Server{Handler: mux}, listener)
 }
 
 // keepSessions opens the folder in which the sessions of clients outlive this process. Without it they are served, too, and have to begin

@@ -94,7 +94,7 @@ func mcpFile(t *testing.T, path string, names ...string) {
 	var entries []string
 	for _, name := range names {
 		entries = append(entries, fmt.Sprintf(`%q: {"command": "/bin/sh", "args": ["-c", %q], "env": {%q: "command", "BOWLINE_KEYRING": "off"}}`,
-			name, fmt.Sprintf("echo $$ > %s.pid; exec '%s' serve --stdio", filepath.Join(filepath.Dir(path), name), executable(t)), role))
+			name, fmt.Sprintf("echo $$ > %[1]s.pid; echo $PPID > %[1]s.parent.pid; exec '%[2]s' serve --stdio", filepath.Join(filepath.Dir(path), name), executable(t)), role))
 	}
 	text := `{"mcpServers": {` + strings.Join(entries, ",\n") + `}}`
 	if !json.Valid([]byte(text)) {

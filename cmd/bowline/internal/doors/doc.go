@@ -4,5 +4,7 @@
 // The socket of a gateway is named by the path of its file, in bowline below XDG_RUNTIME_DIR, else in the folder of this user's
 // configuration. The token for the page is kept there, too, with mode 0600.
 //
-// Each door is served on a goroutine of its own, for which Close waits.
+// Hosts are served at another socket, beside that one.
+//
+// Each door is served on a goroutine of its own, for which Close waits, and so is each host.
 package doors

@@ -51,12 +51,18 @@ func nameOf(file string) (string, error) {
 // SessionsOf names the folder of the sessions of the clients of a file's gateway. It is beside the user's settings and not in the runtime
 // folder, since clients outlive a restart of this machine's session.
 func SessionsOf(file string) (string, error) {
-	config, err := os.UserConfigDir()
+	dir, err := stateOf("sessions")
 	if err != nil {
 		return "", err
 	}
 	name, err := nameOf(file)
-	return filepath.Join(config, "bowline", "sessions", name), err
+	return filepath.Join(dir, name), err
+}
+
+// stateOf returns a folder of what gateways keep beside this user's settings.
+func stateOf(what string) (string, error) {
+	config, err := os.UserConfigDir()
+	return filepath.Join(config, "bowline", what), err
 }
 
 // readToken returns the token of the page, and the path of its file. The first gateway makes it; later ones have the same, so that a

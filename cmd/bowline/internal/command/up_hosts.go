@@ -1,0 +1,94 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/relay"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/spf13/cobra"
+)
+
+// listenForHosts makes the socket for hosts, unless another gateway has it: then a gateway in the background is not needed, and another one serves
+// its clients over HTTP.
+func (u *upping) listenForHosts(cmd *cobra.Command) (*doors.Hosts, error) {
+	hosts, err := doors.ListenForHosts(u.path, u.socket)
+	taken := (*admin.SocketError)(nil)
+	switch {
+	case u.background && errors.As(err, &taken) && taken.Running:
+		return nil, u.sayReady(cmd)
+	case u.background:
+		return hosts, err
+	case err != nil:
+		cmd.PrintErrln(render.Message("bowline up --stdio does not find this gateway: " + err.Error()))
+	}
+	return hosts, nil
+}
+
+// sayReady tells the process that has started this one that a gateway can be reached.
+func (u *upping) sayReady(cmd *cobra.Command) error {
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "ready")
+	return err
+}
+
+// serveHosts serves hosts until ctx ends. Their links end with the server.
+func (u *upping) serveHosts(ctx context.Context, cmd *cobra.Command, g *gateway.Gateway, hosts *doors.Hosts, end func()) {
+	linger := u.linger
+	if !u.background {
+		linger = 0 // whoever has started it ends it
+	}
+	running := context.WithoutCancel(ctx)
+	hosts.Serve(ctx, func(link transport.Link) { _ = g.Server().ServeLink(running, link) }, linger, end) // how it ended is the host's affair
+	if u.background {
+		_ = u.sayReady(cmd) // who waited for it may have left
+	}
+}
+
+// relay stands between a host and the gateway of the file. The file may have mistakes now and none later, so it is read at each attempt.
+func (u *upping) relay(cmd *cobra.Command) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	host, err := new(stdio.Server).Open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	r := &relay.Relay{
+		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
+		Reach: func(ctx context.Context) (transport.Link, error) {
+			socket, log, err := doors.HostsOf(u.path)
+			if err != nil {
+				return nil, err
+			}
+			s := &relay.Starter{Socket: socket, Log: log, Command: append([]string{program}, u.inBackground(cmd)...)}
+			return s.Reach(ctx)
+		},
+	}
+	if err := r.Run(cmd.Context(), host); err != nil && cmd.Context().Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// inBackground are the arguments of a gateway that serves hosts. It has a page only if somebody has chosen an address.
+func (u *upping) inBackground(cmd *cobra.Command) []string {
+	args := []string{"up", u.path, "--background", "--linger", u.linger.String()}
+	if u.strict {
+		args = append(args, "--strict")
+	}
+	if u.catalogue != "" {
+		args = append(args, "--catalogue", u.catalogue)
+	}
+	if cmd.Flags().Changed("admin") {
+		args = append(args, "--admin", u.page)
+	}
+	return args
+}

@@ -1,0 +1,178 @@
+//go:build unix
+
+package command
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// A hostRun is a host whose server is `bowline up FILE --stdio`.
+type hostRun struct {
+	*client.Session
+	t    *testing.T
+	path string
+}
+
+// startHost starts a host of a revision. The gateway lingers for a second.
+func startHost(t *testing.T, path, version string) *hostRun {
+	t.Helper()
+	server := &stdio.Command{Path: executable(t), Args: []string{"up", path, "--stdio", "--linger", "1s"}, Env: []string{role + "=command", "GORACE=atexit_sleep_ms=0"}}
+	session, err := client.New(protocol.Implementation{Name: "host", Version: "1"}, client.Options{ProtocolVersion: version}).Connect(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostRun{session, t, path}
+	t.Cleanup(h.leave)
+	return h
+}
+
+func (h *hostRun) leave() {
+	if err := h.Close(context.Background()); err != nil {
+		h.t.Error(err)
+	}
+}
+
+func (h *hostRun) echo(server string) error {
+	text, err := client.Call[string](h.t.Context(), h.Session, server+"__echo", map[string]string{"message": "hello " + server})
+	if err == nil && !strings.Contains(text, "hello "+server) {
+		h.t.Errorf("%s: %q", server, text)
+	}
+	return err
+}
+
+// awaitEcho calls until a server answers: until then each call says that it was not executed.
+func (h *hostRun) awaitEcho(server string) {
+	h.t.Helper()
+	for began := time.Now(); ; {
+		err := h.echo(server)
+		if err == nil {
+			return
+		}
+		if time.Since(began) > 30*time.Second {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// gatewayOf returns the process that has started a server.
+func gatewayOf(t *testing.T, path, server string) int { return pidOf(t, path, server+".parent") }
+
+// hostFile writes a file of two servers, in a test with folders of its own.
+func hostFile(t *testing.T) (path string) {
+	t.Helper()
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	path = filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one", "two")
+	return path
+}
+
+// TestHostsShareAGateway starts two hosts of different revisions at the same moment: one gateway runs for both, and ends after the last one.
+//
+// Guarantees: G-0092.2, G-0092.4
+func TestHostsShareAGateway(t *testing.T) {
+	path := hostFile(t)
+	hosts := make([]*hostRun, 2)
+	var starting sync.WaitGroup
+	for i, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		starting.Go(func() {
+			hosts[i] = startHost(t, path, version)
+			for _, server := range []string{"one", "two"} {
+				if err := hosts[i].echo(server); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	starting.Wait()
+	logs, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "bowline", "log", "*.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("the logs: %q, %v", logs, err)
+	}
+	if text, err := os.ReadFile(logs[0]); err != nil || strings.Count(string(text), "starting one, two") != 1 {
+		t.Errorf("the log of the gateway: %v\n%s", err, text)
+	}
+	gateway, one, two := gatewayOf(t, path, "one"), pidOf(t, path, "one"), pidOf(t, path, "two")
+	bowline(t, "", "ps").want(t, 0, "ready", "") // the only one
+	hosts[0].leave()
+	if err := hosts[1].echo("one"); err != nil {
+		t.Error(err)
+	}
+	hosts[1].leave()
+	awaitGone(t, gateway, one, two)
+	bowline(t, "", "ps").want(t, 3, "", "no gateway runs")
+}
+
+// TestAHostOutlivesItsGateway kills the gateway of a host in the middle of a call: the call says that it may have been executed, and the host goes
+// on with the session that it has.
+//
+// Guarantees: G-0092.3
+func TestAHostOutlivesItsGateway(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		t.Run(version, func(t *testing.T) {
+			path := hostFile(t)
+			host := startHost(t, path, version)
+			host.awaitEcho("one")
+			epoch, gateway := host.Status().Epoch, gatewayOf(t, path, "one")
+			children := []int{pidOf(t, path, "one"), pidOf(t, path, "two")}
+			lost := make(chan error, 1)
+			go func() {
+				_, err := client.Call[string](t.Context(), host.Session, "one__slow", map[string]any{"seconds": 60})
+				lost <- err
+			}()
+			awaitServer(t, path, "one", func(s admin.ServerReport) bool { return s.Calls > 0 })
+			if err := syscall.Kill(gateway, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-lost; err == nil || !strings.Contains(err.Error(), "It may have been executed") {
+				t.Errorf("the call that was under way: %v", err)
+			}
+			awaitGone(t, append(children, gateway)...)
+			host.awaitEcho("two")
+			if now := host.Status().Epoch; now != epoch || gatewayOf(t, path, "two") == gateway {
+				t.Errorf("epoch %d, before %d", now, epoch)
+			}
+			gateway = gatewayOf(t, path, "two")
+			host.leave()
+			awaitGone(t, gateway)
+		})
+	}
+}
+
+// TestAHostIsToldWhatIsWrong gives hosts files that cannot be served, and a folder in which no gateway can write its log.
+//
+// Guarantees: G-0092.5
+func TestAHostIsToldWhatIsWrong(t *testing.T) {
+	path := hostFile(t)
+	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"h","version":"1"}}}` + "\n"
+	wrong := func(t *testing.T, text string) {
+		t.Helper()
+		got := bowline(t, initialize, "up", path, "--stdio")
+		got.want(t, 0, text, text)
+		got.want(t, 0, `"id":1,"error":{"code":-32603`, "there is no gateway")
+	}
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {"a": {"command": "${NOT_SET_AT_ALL}"}}, "bowline": {"maxName": 1}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wrong(t, "maxName")
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {"a__b": {"command": "x"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bowline(t, initialize, "up", path, "--stdio", "--strict").want(t, 0, "a__b", "a__b")
+	t.Setenv("XDG_CONFIG_HOME", path)
+	wrong(t, "the log of the gateway")
+	path = filepath.Join(t.TempDir(), "none.json")
+	wrong(t, "none.json")
+}

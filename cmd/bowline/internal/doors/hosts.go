@@ -1,0 +1,134 @@
+package doors
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/internal/wait"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// hostsEnd follows the path of the admin socket.
+const hostsEnd = ".mcp"
+
+// mostHosts is how many hosts are served at a time. Others wait until one leaves.
+const mostHosts = 256
+
+// Hosts are the programs on this machine that reach a gateway at a socket which only the user can open. Each connection is one of them, in the
+// framing of standard input and output.
+type Hosts struct {
+	listener net.Listener
+	places   chan struct{}
+	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	count  int // of those that are connected
+	linger time.Duration
+	idle   *time.Timer // since the last one has left; nil: the gateway does not end by that
+}
+
+// ListenForHosts makes the socket for hosts of the gateway of a file. Serve serves them; until then they wait. The error is a
+// *admin.SocketError if another gateway has it.
+func ListenForHosts(file, socket string) (*Hosts, error) {
+	named, err := socketOf(file)
+	path := cmp.Or(socket, named)
+	if path == "" {
+		return nil, err
+	}
+	listener, err := admin.Listen(path + hostsEnd)
+	if err != nil {
+		return nil, err
+	}
+	return &Hosts{listener: listener, places: make(chan struct{}, mostHosts)}, nil
+}
+
+// Serve serves hosts until ctx ends, and does not wait. The function serve gets the link of a host, and returns when that has ended. If linger is
+// not 0, idle is called when no host has been connected for that long; it must not block.
+func (h *Hosts) Serve(ctx context.Context, serve func(transport.Link), linger time.Duration, idle func()) {
+	if h.linger = linger; linger > 0 {
+		h.idle = time.AfterFunc(linger, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.count == 0 {
+				idle()
+			}
+		})
+	}
+	stop := context.AfterFunc(ctx, func() { _ = h.listener.Close() }) // accept returns
+	h.running.Go(func() {
+		defer stop()
+		h.accept(ctx, serve)
+	})
+}
+
+// accept serves each host on a goroutine of its own, until the listener is closed.
+func (h *Hosts) accept(ctx context.Context, serve func(transport.Link)) {
+	for {
+		h.places <- struct{}{}
+		c, err := h.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // for want of descriptors, which a host that leaves gives back
+			<-h.places
+			_ = wait.Sleep(ctx, lookAgain)
+			continue
+		}
+		h.running.Go(func() {
+			h.serve(ctx, c, serve)
+			<-h.places
+		})
+	}
+}
+
+// lookAgain is the pause after a connection that could not be accepted.
+const lookAgain = 100 * time.Millisecond
+
+func (h *Hosts) serve(ctx context.Context, c net.Conn, serve func(transport.Link)) {
+	h.enter(1)
+	defer h.enter(-1)
+	link, err := stdio.Pair(c, c).Open(context.WithoutCancel(ctx)) // it fails for want of nothing
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	serve(link)
+}
+
+// enter counts a host that has come or left.
+func (h *Hosts) enter(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count += n; h.count == 0 && h.idle != nil {
+		h.idle.Reset(h.linger)
+	}
+}
+
+// Close waits until all hosts have left. They are those of a server that has been closed.
+func (h *Hosts) Close() {
+	_ = h.listener.Close() // once more does no harm
+	if h.running.Wait(); h.idle != nil {
+		h.idle.Stop()
+	}
+}
+
+// HostsOf returns the socket for hosts of the gateway of a file, and the file for the log of one that is started in the background.
+func HostsOf(file string) (socket, log string, err error) {
+	path, err := socketIn(file)
+	if err != nil {
+		return "", "", err
+	}
+	dir, err := stateOf("log")
+	if err != nil {
+		return "", "", err
+	}
+	name, err := nameOf(file)
+	return path + hostsEnd, filepath.Join(dir, name+".log"), err
+}
