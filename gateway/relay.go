@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -25,12 +26,6 @@ func (g *Gateway) routes() map[string]server.RawHandler {
 		protocol.MethodReadResource:          g.readResource,
 		protocol.MethodComplete:              g.complete,
 	}
-}
-
-// namedParams are params of which the gateway changes the name.
-type namedParams struct {
-	Name   string                     `json:"name"`
-	Others map[string]json.RawMessage `json:",unknown"`
 }
 
 // callTool serves tools/call. A server that is away is an answer that a model can read.
@@ -57,17 +52,28 @@ func (g *Gateway) getPrompt(ctx context.Context, params json.RawMessage) (json.R
 
 // named finds a tool or prompt, and returns the params with the name that its server uses.
 func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, params json.RawMessage) (catalogue.Item, json.RawMessage, error) {
-	var asked namedParams
-	if err := protocol.Unmarshal(params, &asked); err != nil {
-		return catalogue.Item{}, nil, invalid("%s: %v", what, err)
+	name, ok := stringOf(params, "name")
+	if !ok {
+		return catalogue.Item{}, nil, invalid("%s: its name is missing, or no string", what)
 	}
-	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, asked.Name) }, kind)
+	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
 	if !found {
-		return item, nil, invalid("unknown %s %s", what, quoted(asked.Name))
+		return item, nil, invalid("unknown %s %s", what, quoted(name))
 	}
-	asked.Name = item.Own
-	own, err := protocol.Marshal(&asked)
-	return item, own, err
+	return item, withString(params, "name", item.Own), nil
+}
+
+// stringOf returns a string member of params, which are valid, since they come from package server.
+func stringOf(params json.RawMessage, member string) (text string, ok bool) {
+	raw, _ := jsonrpc.Member(params, member)
+	value := scan.Of(raw)
+	text = value.String()
+	return text, value.End()
+}
+
+// withString returns params with another text in place of that of a member which is there.
+func withString(params json.RawMessage, member, text string) json.RawMessage {
+	return jsonrpc.Replace(params, member, scan.AppendQuote(nil, text))
 }
 
 // find looks for what a client means. If nobody has it, and a server has not said yet what it has, it waits for that.
@@ -99,48 +105,41 @@ func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (jso
 	return result, inEra(ctx, err, uri)
 }
 
-// completeParams are params of which the gateway changes the reference.
-type completeParams struct {
-	Ref struct {
-		Type   string                     `json:"type"`
-		Name   string                     `json:"name,omitzero"`
-		URI    string                     `json:"uri,omitzero"`
-		Others map[string]json.RawMessage `json:",unknown"`
-	} `json:"ref"`
-	Others map[string]json.RawMessage `json:",unknown"`
+// A reference says what a completion is for.
+type reference struct {
+	Type string `json:"type"`
+	Name string `json:"name"`
+	URI  string `json:"uri"`
 }
 
 // complete serves completion/complete.
 func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
-	var asked completeParams
-	if err := protocol.Unmarshal(params, &asked); err != nil {
+	var asked reference
+	ref, _ := jsonrpc.Member(params, "ref")
+	if err := protocol.Unmarshal(ref, &asked); err != nil {
 		return nil, invalid("completion/complete: %v", err)
 	}
 	item, found := g.find(ctx, asked.in, catalogue.Prompts, catalogue.Templates, catalogue.Resources)
 	if !found {
-		return nil, invalid("unknown reference %s", quoted(cmp.Or(asked.Ref.URI, asked.Ref.Name)))
+		return nil, invalid("unknown reference %s", quoted(cmp.Or(asked.URI, asked.Name)))
 	}
 	if asked.isPrompt() {
-		asked.Ref.Name = item.Own
+		params = jsonrpc.Replace(params, "ref", withString(ref, "name", item.Own))
 	}
-	own, err := protocol.Marshal(&asked)
-	if err != nil {
-		return nil, err
-	}
-	return g.relayed(ctx, item.Server, protocol.MethodComplete, own)
+	return g.relayed(ctx, item.Server, protocol.MethodComplete, params)
 }
 
-func (p *completeParams) isPrompt() bool { return p.Ref.Type != protocol.ReferenceResource }
+func (r *reference) isPrompt() bool { return r.Type != protocol.ReferenceResource }
 
 // in finds what a reference means: the name of a prompt, the text of a template, or the URI of a resource.
-func (p *completeParams) in(now *catalogue.Snapshot) (catalogue.Item, bool) {
-	if p.isPrompt() {
-		return now.Find(catalogue.Prompts, p.Ref.Name)
+func (r *reference) in(now *catalogue.Snapshot) (catalogue.Item, bool) {
+	if r.isPrompt() {
+		return now.Find(catalogue.Prompts, r.Name)
 	}
-	if item, found := now.Find(catalogue.Templates, p.Ref.URI); found {
+	if item, found := now.Find(catalogue.Templates, r.URI); found {
 		return item, true
 	}
-	return now.Resource(p.Ref.URI)
+	return now.Resource(r.URI)
 }
 
 // relayed does what relay does, for a method whose results cannot say that a server is away.
@@ -167,11 +166,12 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		if away != nil {
 			return nil, away, nil
 		}
-		result, err = withProgress(ctx, session).Relay(ctx, method, params)
-		switch fault := faultOf(err); {
-		case err == nil:
+		result, err = withProgress(ctx, session, params).Relay(ctx, method, params)
+		if err == nil {
 			u.answered()
 			return asking(result)
+		}
+		switch fault := faultOf(err); {
 		case fault != nil:
 			u.answered()
 			return nil, nil, fault
@@ -182,10 +182,14 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	}
 }
 
-// withProgress returns a view of a session whose progress goes to the client, if that has asked for it. The server is always asked: its
-// progress shows that it is alive.
-func withProgress(ctx context.Context, session *client.Session) *client.Session {
+// withProgress returns a view of a session whose progress goes to the client, if that has asked for it. If calls have a timeout, the
+// server is asked in any case: its progress shows that it is alive.
+func withProgress(ctx context.Context, session *client.Session, params json.RawMessage) *client.Session {
 	o := session.Calls()
+	meta, _ := jsonrpc.Member(params, "_meta")
+	if token, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); token == nil && o.Timeout < 0 {
+		return session
+	}
 	o.ProgressRestarts = true
 	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
 	return session.With(o)
@@ -216,13 +220,9 @@ func answered(ctx context.Context, params json.RawMessage) (json.RawMessage, err
 	if again, err := r.State(&last); err != nil || !again && len(r.Answers) == 0 { // a client may send answers with its first request
 		return params, err
 	}
-	var whole struct {
-		protocol.InputParams
-		Others map[string]json.RawMessage `json:",unknown"`
-	}
-	if err := protocol.Unmarshal(params, &whole); err != nil {
+	given, err := protocol.Marshal(&struct{ protocol.InputParams }{protocol.InputParams{InputResponses: r.Answers, RequestState: last.State}})
+	if err != nil {
 		return nil, err
 	}
-	whole.InputResponses, whole.RequestState = r.Answers, last.State
-	return protocol.Marshal(&whole)
+	return append(jsonrpc.AppendMembers(given[:len(given)-len("}")], params), '}'), nil
 }

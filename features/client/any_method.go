@@ -7,7 +7,9 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -37,10 +39,65 @@ func (s *Session) Request(ctx context.Context, method string, params any) (json.
 	return answer, nil
 }
 
-// rawParams have arbitrary members beside _meta.
+// rawParams are an undecoded object. Its members are copied, but for _meta, which is written anew.
 type rawParams struct {
-	protocol.RequestParams
-	Others map[string]json.RawMessage `json:",unknown"`
+	whole        json.RawMessage // all members; nil: none
+	meta         json.RawMessage // the _meta to send, beside what the session adds; nil: none
+	capabilities json.RawMessage // what a modern server is told in place of the capabilities of the session; nil: those
+	subject      string          // what the request is about, for the transport
+}
+
+// SetMeta sets a member of _meta.
+func (p *rawParams) SetMeta(key string, value json.RawMessage) {
+	p.AddMeta(protocol.Meta{key: value})
+}
+
+// AddMeta sets several members of _meta. It writes a new one.
+func (p *rawParams) AddMeta(members protocol.Meta) {
+	written := append(make([]byte, 0, len(p.meta)+512), '{')
+	names := make([]string, 0, 8)
+	for name, value := range members {
+		if len(written) > 1 {
+			written = append(written, ',')
+		}
+		written = append(append(scan.AppendQuote(written, name), ':'), value...)
+		names = append(names, name)
+	}
+	p.meta = append(jsonrpc.AppendMembers(written, p.meta, names...), '}')
+}
+
+// members returns the decoded _meta.
+func (p *rawParams) members() protocol.Meta {
+	return protocol.MetaOf(json.RawMessage(new(rawParams).appendTo(nil, p.meta)))
+}
+
+// HasMeta reports whether there is a _meta.
+func (p *rawParams) HasMeta() bool { return p.meta != nil }
+
+// appendTo appends the params with this _meta; nil: without one.
+func (p *rawParams) appendTo(dst []byte, meta json.RawMessage) []byte {
+	if dst = append(dst, '{'); meta != nil {
+		dst = append(append(dst, `"_meta":`...), meta...)
+	}
+	return append(jsonrpc.AppendMembers(dst, p.whole, "_meta"), '}')
+}
+
+// read reads params, whose _meta must be an object. It refuses repeated members at any depth.
+func (p *rawParams) read(raw json.RawMessage, unmarshal func([]byte, any) error) error {
+	p.whole = raw
+	p.meta, _ = jsonrpc.Member(raw, "_meta")
+	if text := scan.Unique(raw); isObject(raw) && text.Value() != nil && text.End() && (p.meta == nil || p.meta[0] == '{') {
+		return nil
+	}
+	var decoded struct { // which says what is wrong
+		protocol.RequestParams
+		Others map[string]json.RawMessage `json:",unknown"`
+	}
+	err := unmarshal(raw, &decoded)
+	if p.meta = nil; err == nil && decoded.Meta != nil {
+		p.meta, err = protocol.Marshal(decoded.Meta)
+	}
+	return err
 }
 
 // A rawCall is an undecoded request on its way.
@@ -53,42 +110,84 @@ type rawCall struct {
 func (c *rawCall) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.known.id.Store(id)
 	m, err := c.outgoing.MakeMessage(ctx, id, epoch)
-	if declared, ok := c.params.Meta[protocol.MetaClientCapabilities]; ok && err == nil && c.peer.Modern() {
-		c.copied.SetMeta(protocol.MetaClientCapabilities, declared) // in place of those of the session
+	m.Body = c
+	if declared := c.params.capabilities; declared != nil && err == nil && c.peer.Modern() {
+		if c.meta != nil {
+			c.meta = jsonrpc.Replace(c.meta, protocol.MetaClientCapabilities, declared)
+		} else {
+			c.copied.SetMeta(protocol.MetaClientCapabilities, declared)
+		}
 	}
 	return m, err
 }
 
-func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
-	params := new(rawParams)
-	if err := protocol.Unmarshal(raw, params); err != nil {
-		return nil, refusedUnsent(name, err)
+// AppendJSON appends the params of the attempt to its frame.
+func (c *rawCall) AppendJSON(dst []byte) ([]byte, error) {
+	meta := c.meta
+	if meta == nil {
+		meta = c.copied.meta
 	}
-	return s.sendParams(ctx, name, raw, params)
+	return c.copied.appendTo(dst, meta), nil
 }
 
-// sendParams sends params. What is read of them is read from raw, which may differ in _meta.
-func (s *Session) sendParams(ctx context.Context, name string, raw json.RawMessage, params *rawParams) (json.RawMessage, error) {
-	info, _ := protocol.MethodInfo(name)
-	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Versions()[0]}}
-	subject := info.NameOf(raw)
-	if subject != "" {
-		any.name = func(*rawParams) string { return subject }
+// SizeJSON estimates how long that is.
+func (c *rawCall) SizeJSON() int {
+	return len(c.copied.whole) + len(c.copied.meta) + len(c.meta) + len(`{"_meta":,}`)
+}
+
+func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
+	params := new(rawParams)
+	if err := params.read(raw, protocol.Unmarshal); err != nil {
+		return nil, refusedUnsent(name, err)
 	}
+	params.capabilities, _ = jsonrpc.Member(params.meta, protocol.MetaClientCapabilities)
+	return s.sendParams(ctx, name, params)
+}
+
+// sendParams sends params that are undecoded.
+func (s *Session) sendParams(ctx context.Context, name string, params *rawParams) (json.RawMessage, error) {
 	known, ok := s.client.table.requests[name]
-	if ok {
-		any.arguments = func(s *session, _ *rawParams) *transport.Arguments { return known.argumentsOf(s, raw) }
-	}
+	any := rawMethodOf(s.client, name, known)
+	params.subject = any.NameOf(params.whole)
 	calls := rawCallsIn(&s.raw)
 	c := &rawCall{known: calls.begin(ctx)}
 	defer calls.end(c.known)
 	c.method, c.session, c.params, c.options = any, s.session, params, s.options
 	request := c.options.request(name, c)
 	if ok && known.countsByName() {
-		request.Target = subject
+		request.Target = params.subject
 	}
 	result, err := s.conn.Call(ctx, request)
 	return result, explain(err)
+}
+
+// A rawMethod is a row for undecoded params.
+type rawMethod = method[rawParams, json.RawMessage, *rawParams]
+
+// rawMethodOf returns the row of a method. Known is its row for decoded params; nil: there is none, and the row is not kept, because
+// a program may name any number of such methods.
+func rawMethodOf(c *Client, name string, known anyMethod) *rawMethod {
+	if kept, ok := c.rawMethods.Load(name); ok {
+		return kept.(*rawMethod)
+	}
+	made := newRawMethod(name, known)
+	if known != nil {
+		c.rawMethods.Store(name, made)
+	}
+	return made
+}
+
+func newRawMethod(name string, known anyMethod) *rawMethod {
+	info, _ := protocol.MethodInfo(name)
+	any := &rawMethod{
+		// The server says what it has: neither its revision nor its capabilities are looked at here.
+		Method: protocol.Method{Name: name, Since: protocol.Versions()[0], NameParam: info.NameParam},
+		traits: traits[rawParams, json.RawMessage]{name: func(p *rawParams) string { return p.subject }},
+	}
+	if known != nil {
+		any.arguments = func(s *session, p *rawParams) *transport.Arguments { return known.argumentsOf(s, p.whole) }
+	}
+	return any
 }
 
 // Notify sends a notification with any method. It returns nil once the transport has

@@ -273,7 +273,7 @@ func (m *method[P, R, Q]) roundTrip(ctx context.Context, s *Session, params *P, 
 	c.method, c.session, c.params, c.options = m, s.session, params, s.options
 	c.options.Repeatable = c.options.Repeatable || m.repeatable
 	if m.adjust != nil && params != nil {
-		m.adjust(s.session, params, &c.options)
+		m.adjust(s.session, m.name(params), &c.options)
 	}
 	c.prepare()
 	raw, err := s.conn.Call(ctx, c.request)

@@ -30,7 +30,8 @@ type Client struct {
 	table   table
 	outages restore.Outages
 
-	outgoing sync.Map // a *sync.Pool of *outgoing for each *method, to reuse the memory of ended calls
+	outgoing   sync.Map // a *sync.Pool of *outgoing for each *method, to reuse the memory of ended calls
+	rawMethods sync.Map // a *method for each method with undecoded params, by name
 
 	discover, initialize func() (json.RawMessage, error) // the params of these requests, encoded once
 

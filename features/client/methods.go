@@ -32,7 +32,7 @@ var (
 		check:    hasContent,
 		input:    func(p *protocol.CallToolParams) *protocol.InputParams { return &p.InputParams },
 		required: func(r *protocol.CallToolResult) *protocol.InputRequired { return r.InputRequired },
-		adjust:   func(s *session, p *protocol.CallToolParams, o *CallOptions) { s.forTool(p.Name, o) },
+		adjust:   (*session).forTool,
 		arguments: func(s *session, p *protocol.CallToolParams) *transport.Arguments {
 			return s.mirroredArguments(p)
 		},

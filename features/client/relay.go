@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // Relay makes a request of MCP in the name of another client, whose params it gets undecoded, and returns the result
@@ -25,11 +26,12 @@ func (s *Session) Relay(ctx context.Context, method string, params json.RawMessa
 	}
 	known, ok := s.client.table.requests[method]
 	if !ok {
-		return s.pass(ctx, method, params, foreign)
+		return s.pass(ctx, method, foreign)
 	}
+	info, _ := protocol.MethodInfo(method)
 	options := s.options
-	known.adjustRaw(s.session, params, &options)
-	result, err := s.With(options).pass(ctx, method, params, foreign)
+	known.adjustRaw(s.session, info.NameOf(params), &options)
+	result, err := s.With(options).pass(ctx, method, foreign)
 	if err == nil {
 		known.learnRaw(s.session, result)
 	}
@@ -37,41 +39,39 @@ func (s *Session) Relay(ctx context.Context, method string, params json.RawMessa
 }
 
 // pass does what Request does. Middleware gets params, so only for that they are encoded again.
-func (s *Session) pass(ctx context.Context, method string, raw json.RawMessage, foreign *rawParams) (json.RawMessage, error) {
+func (s *Session) pass(ctx context.Context, method string, foreign *rawParams) (json.RawMessage, error) {
 	if s.client.chain == nil {
-		return s.sendParams(ctx, method, raw, foreign)
+		return s.sendParams(ctx, method, foreign)
 	}
-	return s.Request(ctx, method, foreign)
+	if foreign.capabilities != nil {
+		foreign.SetMeta(protocol.MetaClientCapabilities, foreign.capabilities)
+	}
+	return s.Request(ctx, method, json.RawMessage(foreign.appendTo(nil, foreign.meta)))
 }
 
 // withoutSender drops from _meta what a client says of itself. A modern server gets the capabilities that this session has as well; a legacy
 // one was told of those of the session when it began.
 func (s *Session) withoutSender(params json.RawMessage) (*rawParams, error) {
 	foreign := new(rawParams)
-	if err := protocol.UnmarshalParams(params, foreign); err != nil {
+	if err := foreign.read(params, protocol.UnmarshalParams); err != nil || foreign.meta == nil {
+		return foreign, err
+	}
+	said, _ := jsonrpc.Member(foreign.meta, protocol.MetaClientCapabilities)
+	others := jsonrpc.AppendMembers(append(make([]byte, 0, len(foreign.meta)), '{'), foreign.meta,
+		protocol.MetaProgressToken, protocol.MetaProtocolVersion, protocol.MetaClientInfo, protocol.MetaClientCapabilities, protocol.MetaLogLevel)
+	if foreign.meta = nil; len(others) > len("{") {
+		foreign.meta = append(others, '}')
+	}
+	if to := s.peer.Load(); said == nil || to == nil || !to.Modern() {
+		return foreign, nil
+	}
+	var theirs protocol.ClientCapabilities
+	if err := protocol.Unmarshal(said, &theirs); err != nil {
 		return nil, err
 	}
-	said, told := foreign.Meta[protocol.MetaClientCapabilities]
-	for _, own := range [...]string{
-		protocol.MetaProgressToken, protocol.MetaProtocolVersion, protocol.MetaClientInfo, protocol.MetaClientCapabilities, protocol.MetaLogLevel,
-	} {
-		delete(foreign.Meta, own)
-	}
-	if to := s.peer.Load(); told && to != nil && to.Modern() {
-		var theirs protocol.ClientCapabilities
-		if err := protocol.Unmarshal(said, &theirs); err != nil {
-			return nil, err
-		}
-		both, err := protocol.Marshal(shared(s.client.context.ClientCapabilities, &theirs))
-		if err != nil {
-			return nil, err
-		}
-		foreign.SetMeta(protocol.MetaClientCapabilities, both)
-	}
-	if len(foreign.Meta) == 0 {
-		foreign.Meta = nil
-	}
-	return foreign, nil
+	var err error
+	foreign.capabilities, err = protocol.Marshal(shared(s.client.context.ClientCapabilities, &theirs))
+	return foreign, err
 }
 
 // shared returns what a session can do that another client can do as well. Only what a server may ask for depends on that client.

@@ -42,8 +42,8 @@ type traits[P, R any] struct {
 	input    func(*P) *protocol.InputParams
 	required func(*R) *protocol.InputRequired
 
-	// adjust changes the options of one call. Nil: no change.
-	adjust func(*session, *P, *CallOptions)
+	// adjust changes the options of one call, by what it is about. Nil: no change.
+	adjust func(s *session, name string, o *CallOptions)
 
 	// arguments returns the arguments that the transport mirrors. Nil: none.
 	arguments func(*session, *P) *transport.Arguments
@@ -73,7 +73,7 @@ type anyMethod interface {
 	countsByName() bool
 
 	// These are for params and results that nobody decodes.
-	adjustRaw(*session, json.RawMessage, *CallOptions)
+	adjustRaw(s *session, subject string, o *CallOptions)
 	argumentsOf(*session, json.RawMessage) *transport.Arguments
 	learnRaw(*session, json.RawMessage)
 }
@@ -220,10 +220,18 @@ func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
 		params.AddMeta(c.peer.members)
 	}
 	if traces {
-		if members := tracing.Members(ctx, protocol.MetaOf(params)); members != nil {
+		if members := tracing.Members(ctx, metaOf(params)); members != nil {
 			params.AddMeta(members)
 		}
 	}
+}
+
+// metaOf returns the _meta of params, decoded or not.
+func metaOf(params any) protocol.Meta {
+	if undecoded, ok := params.(interface{ members() protocol.Meta }); ok {
+		return undecoded.members()
+	}
+	return protocol.MetaOf(params)
 }
 
 // AppendJSON appends the params of the attempt to its frame.
@@ -290,12 +298,9 @@ func (m *method[P, R, Q]) decode(raw json.RawMessage, result *R, modern, tasks b
 }
 
 // adjustRaw changes the options of a call whose params are not decoded, as roundTrip does for others.
-func (m *method[P, R, Q]) adjustRaw(s *session, raw json.RawMessage, o *CallOptions) {
-	if m.adjust == nil {
-		return
-	}
-	if params := new(P); protocol.UnmarshalParams(raw, params) == nil {
-		m.adjust(s, params, o)
+func (m *method[P, R, Q]) adjustRaw(s *session, subject string, o *CallOptions) {
+	if m.adjust != nil {
+		m.adjust(s, subject, o)
 	}
 }
 

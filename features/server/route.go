@@ -1,13 +1,13 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -50,44 +50,59 @@ func routed(name string, serve RawHandler, check func(*settings)) *method {
 	})
 }
 
-// rawParams are params of which the server reads only what is its own.
+// rawParams are what the server reads of params itself. All other members stay as they are.
 type rawParams struct {
 	protocol.RequestParams
 	protocol.InputParams
-	Others map[string]json.RawMessage `json:",unknown"`
+	Others map[string]json.RawMessage `json:",unknown"` // so that repeated ones are refused
 }
 
-// withoutAnswers returns the params without what belongs to the rounds of a call.
+// readRouted reads params, and returns them without what belongs to the rounds of a call.
 // The state is sealed by this server and means nothing to anybody else, and the answers reach the program by
 // Request.Answers, or as those to its questions.
-func (p *rawParams) withoutAnswers(raw json.RawMessage) (json.RawMessage, error) {
+func (c *call) readRouted(raw json.RawMessage) (own json.RawMessage, given protocol.InputParams, err error) {
+	var params rawParams
 	switch {
 	case len(raw) == 0:
-		return json.RawMessage("{}"), nil
-	case p.InputResponses == nil && p.RequestState == nil:
-		return raw, nil
+		return json.RawMessage("{}"), given, nil
+	case !params.readPlain(raw):
+		if err := protocol.UnmarshalParams(raw, &params); err != nil {
+			return nil, given, refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", c.Method, refusal.Explain(err))
+		}
 	}
-	without := *p
-	without.InputParams = protocol.InputParams{}
-	return protocol.Marshal(&without)
+	if params.InputResponses != nil || params.RequestState != nil {
+		raw = append(jsonrpc.AppendMembers([]byte{'{'}, raw, "inputResponses", "requestState"), '}')
+	}
+	return raw, params.InputParams, c.readProgressToken(&params.RequestParams)
+}
+
+// readPlain reads params that have nothing to decode but a progress token. It reports false if there may be more. Most
+// calls are of that kind, and to see that no member is repeated is much faster than to decode them.
+func (p *rawParams) readPlain(raw json.RawMessage) bool {
+	text := scan.Unique(raw)
+	meta, _ := jsonrpc.Member(raw, "_meta")
+	if text.Value(); !text.End() || raw[0] != '{' || meta != nil && meta[0] != '{' || !lacks(raw, "inputResponses") || !lacks(raw, "requestState") {
+		return false
+	}
+	if token, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); token != nil {
+		p.Meta = protocol.Meta{protocol.MetaProgressToken: token}
+	}
+	return true
 }
 
 // route serves a call by a RawHandler.
 func (c *call) route(ctx context.Context, of *settings, raw json.RawMessage, serve RawHandler) (any, error) {
-	var params rawParams
-	if err := protocol.UnmarshalParams(raw, &params); err != nil {
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", c.Method, refusal.Explain(err))
-	}
-	raw, err := params.withoutAnswers(raw)
-	if err = cmp.Or(c.readProgressToken(&params.RequestParams), err); err != nil {
+	raw, given, err := c.readRouted(raw)
+	if err != nil {
 		return nil, err
 	}
 	// All other methods end with one answer.
 	if of.asking == nil {
 		return serve(ctx, raw)
 	}
-	about := asking.Subject{Method: c.Method, Name: c.method.NameOf(raw), Arguments: params.Others["arguments"], Identity: c.Origin.Identity}
-	call := invocation[json.RawMessage]{of, &params.InputParams, about, func(ctx context.Context) (json.RawMessage, error) { return serve(ctx, raw) }}
+	arguments, _ := jsonrpc.Member(raw, "arguments")
+	about := asking.Subject{Method: c.Method, Name: c.method.NameOf(raw), Arguments: arguments, Identity: c.Origin.Identity}
+	call := invocation[json.RawMessage]{of, &given, about, func(ctx context.Context) (json.RawMessage, error) { return serve(ctx, raw) }}
 	result, required, err := converse(ctx, c, call)
 	if required != nil {
 		return &protocol.CallToolResult{InputRequired: required}, nil // such a result is the same for every method
@@ -104,7 +119,7 @@ func encodeRouted(c *call, dst []byte, result any) ([]byte, error) {
 	case len(raw) < len("{}") || raw[0] != '{':
 		return nil, refusal.New(jsonrpc.CodeInternalError, "%s: the result is no object", c.Method)
 	case !c.modern:
-		return appendLegacy(dst, raw)
+		return appendLegacy(dst, raw), nil
 	}
 	return c.appendModern(dst, raw), nil
 }
@@ -145,28 +160,13 @@ func isCacheable(method string) bool {
 // appendLegacy appends a result without the members that only modern results have.
 // What has no resultType is taken as it is: it comes from a server of such a revision, or from a program that has
 // thought of it.
-func appendLegacy(dst []byte, raw json.RawMessage) ([]byte, error) {
+func appendLegacy(dst []byte, raw json.RawMessage) []byte {
 	if kind, _ := jsonrpc.Member(raw, "resultType"); kind == nil {
-		return append(dst, raw...), nil
+		return append(dst, raw...)
 	}
-	members, err := membersOf(raw)
-	if err != nil {
-		return nil, err
+	dst = append(dst, '{')
+	if meta, _ := jsonrpc.Member(raw, "_meta"); meta != nil {
+		dst = append(jsonrpc.AppendMembers(append(dst, `"_meta":{`...), meta, protocol.MetaServerInfo), '}')
 	}
-	for i, m := range members {
-		if m.name != "_meta" {
-			continue
-		}
-		meta, err := membersOf(m.value)
-		if err != nil {
-			return nil, err
-		}
-		members[i].value = objectOf(without(meta, protocol.MetaServerInfo))
-	}
-	return append(dst, objectOf(without(members, "resultType", "ttlMs", "cacheScope"))...), nil
-}
-
-// without drops members.
-func without(members []member, names ...string) []member {
-	return slices.DeleteFunc(members, func(m member) bool { return slices.Contains(names, m.name) })
+	return append(jsonrpc.AppendMembers(dst, raw, "_meta", "resultType", "ttlMs", "cacheScope"), '}')
 }

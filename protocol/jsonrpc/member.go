@@ -13,30 +13,86 @@ import (
 // The object must be valid JSON, such as the params of a decoded message or a part of
 // them. If it is not an object, it has no members.
 func Member(object []byte, name string) (value []byte, repeated bool) {
-	at := skipSpace(object, 0)
-	if at == len(object) || object[at] != '{' {
+	w := walkOf(object)
+	for w.next() {
+		if w.begin == w.end || !w.isNamed(name) {
+			continue
+		}
+		if value != nil {
+			return value, true
+		}
+		value = object[w.begin:w.end:w.end]
+	}
+	if !w.isWhole() {
 		return nil, false
-	}
-	at = skipSpace(object, at+1)
-	for at < len(object) && object[at] == '"' {
-		end := skipString(object, at)
-		begin := skipSpace(object, skipSpace(object, end)+1) // behind the colon
-		last := skipValue(object, begin)
-		if begin < last && isName(object[at:end], name) {
-			if value != nil {
-				return value, true
-			}
-			value = object[begin:last:last]
-		}
-		if at = skipSpace(object, last); at < len(object) && object[at] == ',' {
-			at = skipSpace(object, at+1)
-		}
-	}
-	if at == len(object) || object[at] != '}' {
-		return nil, false // it was cut
 	}
 	return value, false
 }
+
+// Replace returns a copy of an object in which the first member with a name has another value. All else stays as it is,
+// white space too. It returns nil if there is no such member. The object must be valid JSON.
+func Replace(object []byte, name string, value []byte) []byte {
+	for w := walkOf(object); w.next(); {
+		if w.isNamed(name) {
+			copied := append(make([]byte, 0, len(object)-(w.end-w.begin)+len(value)), object[:w.begin]...)
+			return append(append(copied, value...), object[w.end:]...)
+		}
+	}
+	return nil
+}
+
+// AppendMembers appends the members of an object, but those with one of these names, to another object, of which dst has at
+// least the opening brace and not yet the closing one. The members are not changed. The object must be valid JSON.
+func AppendMembers(dst, object []byte, without ...string) []byte {
+	w := walkOf(object)
+next:
+	for w.next() {
+		for _, name := range without {
+			if w.isNamed(name) {
+				continue next
+			}
+		}
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, object[w.name:w.end]...)
+	}
+	return dst
+}
+
+// A walk goes through the members of an object: of each, where its name and its value begin and end.
+type walk struct {
+	object                    []byte
+	at                        int // behind the last member, and the comma after it
+	name, nameEnd, begin, end int
+}
+
+// walkOf begins a walk. It has no members if the text is no object.
+func walkOf(object []byte) walk {
+	at := skipSpace(object, 0)
+	if at == len(object) || object[at] != '{' {
+		return walk{}
+	}
+	return walk{object: object, at: skipSpace(object, at+1)}
+}
+
+func (w *walk) next() bool {
+	if w.at == len(w.object) || w.object[w.at] != '"' {
+		return false
+	}
+	w.name, w.nameEnd = w.at, skipString(w.object, w.at)
+	w.begin = skipSpace(w.object, skipSpace(w.object, w.nameEnd)+1) // behind the colon
+	w.end = skipValue(w.object, w.begin)
+	if w.at = skipSpace(w.object, w.end); w.at < len(w.object) && w.object[w.at] == ',' {
+		w.at = skipSpace(w.object, w.at+1)
+	}
+	return true
+}
+
+func (w *walk) isNamed(name string) bool { return isName(w.object[w.name:w.nameEnd], name) }
+
+// isWhole reports whether the object ends where the walk has ended. Else it was cut.
+func (w *walk) isWhole() bool { return w.at < len(w.object) && w.object[w.at] == '}' }
 
 // isName reports whether a JSON string is a name.
 func isName(quoted []byte, name string) bool {

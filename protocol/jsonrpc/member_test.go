@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -36,7 +37,8 @@ func TestMember(t *testing.T) {
 
 func TestMemberAllocatesNothing(t *testing.T) {
 	object := []byte(`{"_meta":{"a":"b"},"name":"` + strings.Repeat("x", 1000) + `","arguments":{"a":[1,2,3]}}`)
-	if n := testing.AllocsPerRun(100, func() { Member(object, "arguments") }); n != 0 {
+	room := make([]byte, 0, 2*len(object))
+	if n := testing.AllocsPerRun(100, func() { Member(object, "arguments"); AppendMembers(append(room, '{'), object, "_meta", "name") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -56,4 +58,50 @@ func FuzzMember(f *testing.F) {
 			t.Errorf("%s: got %s, want %s", object, value, want)
 		}
 	})
+}
+
+func TestMembersAreSpliced(t *testing.T) {
+	for _, test := range []struct{ object, replaced, without string }{
+		{`{"a":1,"b":2}`, `{"a":1,"b":[3]}`, `{"a":1}`},
+		{` { "b" : { "b" : 1 } , "a" : "}" } `, ` { "b" : [3] , "a" : "}" } `, `{"a" : "}"}`},
+		{`{"\u0062":1,"b":2,"c":[{}]}`, `{"\u0062":[3],"b":2,"c":[{}]}`, `{"c":[{}]}`},
+		{`{"a":{"b":1}}`, ``, `{"a":{"b":1}}`}, {`{}`, ``, `{}`}, {`{"b":1}`, `{"b":[3]}`, `{}`}, {``, ``, `{}`},
+	} {
+		if got := Replace([]byte(test.object), "b", []byte("[3]")); string(got) != test.replaced {
+			t.Errorf("%s: replaced: %s", test.object, got)
+		}
+		if got := append(AppendMembers([]byte("[{"), []byte(test.object), "z", "b"), '}'); string(got) != "["+test.without {
+			t.Errorf("%s: without b: %s", test.object, got)
+		}
+	}
+}
+
+// FuzzSplice compares Replace and AppendMembers with encoding/json, and calls them with invalid JSON.
+func FuzzSplice(f *testing.F) {
+	for _, seed := range []string{`{"a":1,"b":[2,{"a":"\""}]}`, `{"a" : "x\\" , "a":null}`, `{"a":`, `{"a"`, `{"b":{},"c":"}"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		replaced, without := Replace(object, "a", []byte("[7]")), append(AppendMembers([]byte("{"), object, "a"), '}')
+		var members map[string]json.RawMessage
+		_, repeated := Member(object, "a")
+		if repeated || !json.Valid(object) || json.Unmarshal(object, &members) != nil || members == nil {
+			return
+		}
+		_, had := members["a"]
+		delete(members, "a")
+		checkMembers(t, without, members)
+		if members["a"] = json.RawMessage("[7]"); had {
+			checkMembers(t, replaced, members)
+		} else if replaced != nil {
+			t.Errorf("%s: replaced: %s", object, replaced)
+		}
+	})
+}
+
+func checkMembers(t *testing.T, object []byte, want map[string]json.RawMessage) {
+	var got map[string]json.RawMessage
+	if err := json.Unmarshal(object, &got); err != nil || !maps.EqualFunc(got, want, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+		t.Errorf("%s: want %s, %v", object, want, err)
+	}
 }
