@@ -78,6 +78,19 @@ func TestAGatewayIsOperated(t *testing.T) {
 	awaitServer(t, path, "one", isReady)
 	of("restart", "three").want(t, 2, "", "three")
 	of("restart").want(t, 2, "", "name one server")
+	written, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range []string{"{", `{"servers": {}, "bowline": {"htp": 1}}`} {
+		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		of("ps").want(t, 0, "ready", "") // who has broken the file still sees how the servers are
+	}
+	if err := os.WriteFile(path, written, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if now := awaitServer(t, path, "two", isReady); now.PID != two.PID {
 		t.Errorf("the other server: %+v", now)
 	}

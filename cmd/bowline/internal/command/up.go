@@ -112,7 +112,7 @@ func newUp() *cobra.Command {
 		Short:      "Serve all servers of an mcp.json at one URL",
 		Long:       upLong,
 		Example:    upExample,
-		Args:       cobra.ExactArgs(1),
+		Args:       oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if u.path = args[0]; u.stdio && !u.check {
 				return u.relay(cmd)
@@ -226,7 +226,11 @@ func (u *upping) report(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.Fi
 	if wrong != nil {
 		return process.Refuse("%w", wrong)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %d servers\n", render.Flat(u.path), len(file.Names()))
+	servers := "1 server"
+	if count := len(file.Names()); count != 1 {
+		servers = fmt.Sprintf("%d servers", count)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes, %s\n", render.Flat(u.path), servers)
 	return err
 }
 
@@ -305,7 +309,9 @@ func (u *upping) keepSessions(cmd *cobra.Command) *streamable.FileSessions {
 // asked whether its commands may run. A reload reads it again, and may then have other inputs to ask for.
 func (u *upping) load(cmd *cobra.Command) (*mcpjson.File, error) {
 	file, err := process.Await(cmd.Context(), func() (*mcpjson.File, error) { return mcpjson.Load(u.path) })
-	if err != nil {
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("%w: name a file%s", err, anyFileIn(u.path))
+	} else if err != nil {
 		return nil, err
 	}
 	user := ask.New(cmd.InOrStdin(), cmd.ErrOrStderr())

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -204,7 +205,7 @@ func TestUpRefuses(t *testing.T) {
 	mcpFile(t, path, "one")
 	wrong := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, wrong, "a__b", "c__d")
-	bowline(t, "", "up", path, "--check").want(t, 0, "no mistakes, 1 servers", "")
+	bowline(t, "", "up", path, "--check").want(t, 0, "no mistakes, 1 server", "")
 	bowline(t, "", "up", wrong, "--check").want(t, 2, "", "a__b")
 	bowline(t, "", "up", wrong, "--strict").want(t, 2, "", "c__d")
 	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
@@ -216,7 +217,14 @@ func TestUpRefuses(t *testing.T) {
 	}
 	bowline(t, "", "up", open).want(t, 2, "", "--insecure")
 	bowline(t, "", "up", filepath.Join(t.TempDir(), "none.json")).want(t, 2, "", "none.json")
-	bowline(t, "", "up").want(t, 2, "", "up")
+	bowline(t, "", "up").want(t, 2, "", "name one file, such as mcp.json")
+	bowline(t, "", "up", filepath.Dir(path)).want(t, 2, "", "name a file, such as "+path)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	bowline(t, "", "up", path, "--http", taken.Addr().String(), "--admin", "off").want(t, 5, "", "choose another port")
 	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "one.pid")); err == nil {
 		t.Error("a server was started")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/internal/suggest"
+	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -26,6 +27,22 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		problem += fmt.Sprintf("; did you mean %s?", strings.Join(close, " or "))
 	}
 	return errors.New(problem)
+}
+
+// oneFile is for a command whose only argument is an mcp.json file.
+func oneFile(_ *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return errors.New("name one file" + anyFileIn("."))
+}
+
+// anyFileIn proposes a file of a folder, or a name.
+func anyFileIn(folder string) string {
+	if path, ok := mcpjson.Find(folder); ok {
+		return ", such as " + path
+	}
+	return ", such as mcp.json"
 }
 
 // noArguments is for commands that take flags only.

@@ -114,6 +114,20 @@ func TestWhatIsTaken(t *testing.T) {
 	}
 }
 
+// Without a folder for settings the page is served, and says that nobody can act there, and what to set.
+//
+// Guarantees: G-0091.13
+func TestNoFolderForSettings(t *testing.T) {
+	atHome(t)
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME"} {
+		t.Setenv(name, "")
+	}
+	said, err := opened(t, Options{File: "a.json", Page: ":0"})
+	if err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http") || !strings.Contains(said[0], "nobody can act there") || !strings.Contains(said[0], "set it") {
+		t.Errorf("said %q, %v", said, err)
+	}
+}
+
 // Without a flag the only gateway that runs is meant; of several, none.
 //
 // Guarantees: G-0091.11

@@ -57,19 +57,22 @@ func (c *Choice) find(ctx context.Context) (*admin.Client, error) {
 	}
 }
 
-// socketIn returns the socket that a file names, or the one that is named by the file.
+// socketIn returns the socket that a file names, or the one that is named by the file. A file that has been broken since its gateway has
+// started still names that one: who repairs it wants to see how the servers are.
 func socketIn(path string) (string, error) {
 	named, err := socketOf(path)
 	if err != nil {
 		return "", err
 	}
 	file, err := mcpjson.Load(path)
-	if err != nil {
+	if broken := (*mcpjson.Error)(nil); errors.As(err, &broken) {
+		return named, nil
+	} else if err != nil {
 		return "", process.Refuse("%w", err)
 	}
 	top, err := file.Gateway()
 	if err != nil {
-		return "", process.Refuse("%w", err)
+		return named, nil //nolint:nilerr // as above
 	}
 	return cmp.Or(top.AdminSocket, named), nil
 }

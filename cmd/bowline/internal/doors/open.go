@@ -71,12 +71,13 @@ func (d *Doors) openPage(o Options) error {
 		return nil
 	}
 	token, path, err := readToken()
+	how := "to act there, enter the token in " + path
 	if err != nil {
-		o.Say("nobody can act on the page: " + err.Error())
+		how = "nobody can act there: " + err.Error()
 	}
 	host, _, _ := net.SplitHostPort(o.Page) // it is one: something listens there
 	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}}))
-	o.Say("the page is http://" + listener.Addr().String() + "/; to act there, enter the token in " + path)
+	o.Say("the page is http://" + listener.Addr().String() + "/; " + how)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -21,8 +22,7 @@ func folder() (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "bowline"), nil
 	}
-	config, err := os.UserConfigDir()
-	return filepath.Join(config, "bowline", "run"), err
+	return stateOf("run")
 }
 
 // socketOf names the socket of the gateway of a file.
@@ -62,19 +62,21 @@ func SessionsOf(file string) (string, error) {
 // stateOf returns a folder of what gateways keep beside this user's settings.
 func stateOf(what string) (string, error) {
 	config, err := os.UserConfigDir()
-	return filepath.Join(config, "bowline", what), err
+	if err != nil {
+		return "", fmt.Errorf("%w: set it to a folder of yours, where bowline keeps what it needs", err)
+	}
+	return filepath.Join(config, "bowline", what), nil
 }
 
 // readToken returns the token of the page, and the path of its file. The first gateway makes it; later ones have the same, so that a
 // browser stays logged in.
 func readToken() (token, path string, err error) {
-	config, err := os.UserConfigDir()
+	dir, err := stateOf("")
 	if err != nil {
 		return "", "", err
 	}
-	dir := filepath.Join(config, "bowline")
 	path = filepath.Join(dir, "admin.token")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), private.CheckFolder(dir)); err != nil {
+	if err := makePrivate(dir); err != nil {
 		return "", path, err
 	}
 	if token, err = read(path); errors.Is(err, fs.ErrNotExist) {
@@ -86,6 +88,13 @@ func readToken() (token, path string, err error) {
 		err = errors.New(path + " is empty: remove it, and a new token is made")
 	}
 	return token, path, err
+}
+
+func makePrivate(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return private.CheckFolder(dir)
 }
 
 func read(path string) (string, error) {

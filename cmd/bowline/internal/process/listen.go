@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 )
 
 // Listen listens on the address of a flag. If the address has no host, it listens on
@@ -21,9 +22,18 @@ func Listen(flag, address string) (net.Listener, error) {
 	case errors.As(err, new(*net.AddrError)):
 		return nil, Usage(fmt.Errorf("%s: %w", flag, err))
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, fmt.Errorf("%s: %w%s", flag, err, adviceOn(err))
 	}
 	return listener, nil
+}
+
+// adviceOn says what to do about an address that cannot be had, where the failure does not. Most often it is a program that the user
+// has forgotten, so its port is wanted back or another one will do.
+func adviceOn(err error) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return ": choose another port, or 0 for any free one"
+	}
+	return ""
 }
 
 // ListenHere listens as Listen does, and reports whether only this machine reaches the address. If others do, it refuses that unless
