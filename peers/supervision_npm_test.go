@@ -27,6 +27,9 @@ var silence = flag.Duration("silence", 2*time.Second, "how long a proxy has to c
 //
 // Guarantees: G-0088.2, G-0088.3
 func TestSupervisionBesideAProxy(t *testing.T) {
+	if guide, err := os.ReadFile("../docs/guide/up.md"); err != nil || !strings.Contains(string(guide), mcpProxy.version) || !strings.Contains(string(guide), everything.version) {
+		t.Errorf("docs/guide/up.md is of other versions than %s and %s: %v", mcpProxy.title(), everything.title(), err)
+	}
 	built := programs(t)
 	t.Run("bowline up", func(t *testing.T) {
 		command, pid := killable(t)

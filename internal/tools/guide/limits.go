@@ -73,6 +73,12 @@ func Limits(root string) (page string, problems []string, err error) {
 			problems = append(problems, fmt.Sprintf("%s.%s has no limits", l.dir, l.name))
 		}
 	}
+	gateway, more, err := boundsOfGateway(root)
+	if err != nil {
+		return "", nil, err
+	}
+	out.WriteString(gateway)
+	problems = append(problems, more...)
 	table, more, err := shared(root)
 	if err != nil {
 		return "", nil, err

@@ -2,7 +2,9 @@ package guide
 
 import (
 	"go/constant"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
@@ -21,6 +23,29 @@ func TestLimitsAreFresh(t *testing.T) {
 		t.Error(problem)
 	}
 	testenv.Page(t, filepath.Join(root, "docs", "limits.md"), want, *update)
+}
+
+// What the guide says of limits is what the page of limits says.
+func TestGuideSaysTheLimitsOfAGateway(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "guide", "up.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, _, _ := strings.Cut(string(text), "## In your own program")
+	_, guide, _ = strings.Cut(guide, "## Limits")
+	for _, b := range gatewayBounds {
+		p, err := parsePackage(filepath.Join(root, filepath.FromSlash(b.dir)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, _ := constant.Int64Val(constant.ToInt(p.eval(p.consts[b.name])))
+		switch b.name {
+		case "warmUp", "mostPatience", "DefaultMax", "MaxEntries", "MaxBytes", "MaxEntry":
+			if !strings.Contains(guide, b.of.print(value)) {
+				t.Errorf("up.md does not say %s for %s", b.of.print(value), b.what)
+			}
+		}
+	}
 }
 
 // TestDefaultsAreFoundInTheCode checks that defaults are found in the code at all.

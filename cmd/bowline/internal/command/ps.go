@@ -19,6 +19,16 @@ import (
 const psLong = `List the servers of a running "bowline up": how they are, why, and when the next
 attempt is. What is in trouble comes first.
 
+The states are
+  ready          calls are answered
+  starting       the process runs, or the address is asked; it has not answered yet
+  backoff        it failed, and WHY says how; it is started again then, or by a call
+  misconfigured  its entry in the file has a mistake, and WHY says where
+  stopped        by "bowline stop", or because it starts on demand and nobody uses it
+
+RESTARTS are those since the gateway started, CALLS those under way, and TOOLS those
+that are offered, also while the server is away.
+
 If one gateway runs, it is that one. Of several, choose one by its file or its
 socket.`
 
@@ -168,13 +178,24 @@ func newReload() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "reload",
 		Short:   "Let a running gateway read its file again",
-		Long:    "Let a running \"bowline up\" read its file again. Only servers that have changed are started,\nstopped or restarted. A file with mistakes changes nothing, and they are printed.",
+		Long:    "Let a running \"bowline up\" read its file again. Only servers that have changed are started,\nstopped or restarted. One with a mistake in its entry goes on as it was, and the mistake is printed.\nA file that is no JSON, or is wrong in the block \"bowline\" at its top, changes nothing.",
 		Example: "  bowline reload",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
 			defer cancel()
-			return of.Use(ctx, func(c *admin.Client) error { return c.Reload(ctx) })
+			return of.Use(ctx, func(c *admin.Client) error {
+				if err := c.Reload(ctx); err != nil {
+					return err
+				}
+				report, err := c.Report(ctx)
+				for _, s := range report.TroubleFirst() {
+					if s.Mistake != "" {
+						cmd.PrintErrln(render.Message(s.Mistake))
+					}
+				}
+				return err
+			})
 		},
 	}
 	of.Add(command)

@@ -1,0 +1,100 @@
+package guide
+
+import (
+	"fmt"
+	"go/constant"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A bound is a constant of the gateway that users meet.
+type bound struct {
+	what, dir, name string
+	of              unit
+	then            string // what happens beyond it
+}
+
+// A unit is what a bound counts.
+type unit int
+
+const (
+	number unit = iota
+	size
+	duration
+)
+
+// gatewayBounds are the rows about bowline up, in the order in which its users meet them.
+var gatewayBounds = []bound{
+	{"an `mcp.json` file", "mcpjson", "maxSize", size, "a larger one is a mistake; the same holds for what variables add to one server"},
+	{"a list after the start, or after a reload, waits for servers that were never ready", "gateway", "warmUp", duration, "it has what is known, and clients are told when there is more"},
+	{"a call waits for a server that is away", "gateway", "mostPatience", duration, "an error result names the server, its state, the reason and the next attempt"},
+	{"calls start a server that failed before it was ready, once in", "gateway", "wakeInterval", duration, "they wait for its next attempt"},
+	{"calls of a server that is stopped or restarted may finish", "gateway", "actGrace", duration, "they end; whether they may have been executed is said"},
+	{"a server with `start: demand` that nobody uses", "gateway/internal/life", "demandIdle", duration, "it is stopped, unless the file sets `idleStop`"},
+	{"the name of a tool or prompt", "gateway/internal/names", "DefaultMax", size, "it is cut, and gets a hash; `maxName` sets another length"},
+	{"tools, prompts, resources or templates of one server", "gateway/internal/catalogue", "MaxEntries", number, "the others are not offered, which `ps --json` and the page say"},
+	{"these, together", "gateway/internal/catalogue", "MaxBytes", size, "the others are not offered"},
+	{"one of them", "gateway/internal/catalogue", "MaxEntry", size, "it is not offered"},
+	{"a description", "gateway/internal/catalogue", "MaxDescription", size, "it is cut"},
+	{"pages of one list of a server", "gateway", "maxPages", number, "the list ends there"},
+	{"one page of a server", "gateway", "listTimeout", duration, "the list stays as it was"},
+	{"changes of lists are told at most once in", "gateway", "pause", duration, "those between are told together"},
+	{"the file of `catalogue`", "gateway/internal/catalogue", "MaxFile", size, "it is neither read nor saved"},
+	{"lines of its standard error that are kept of each server", "gateway/admin", "TailLines", number, "the oldest go"},
+	{"one of them", "gateway/admin", "TailLine", size, "the rest is cut off"},
+	{"viewers of the page, and as many of the socket", "gateway/admin", "MaxViewers", number, "503"},
+}
+
+// boundsOfGateway returns the section of the page.
+func boundsOfGateway(root string) (section string, problems []string, err error) {
+	var out strings.Builder
+	out.WriteString("\n## A gateway\n\nWhat [`bowline up`](guide/up.md) and package `gateway` add to the limits of a client and of a server, which hold on its two sides:\n\n" +
+		"| What | Limit | Beyond it |\n| --- | --- | --- |\n")
+	parsed := make(map[string]*source)
+	for _, b := range gatewayBounds {
+		p := parsed[b.dir]
+		if p == nil {
+			if p, err = parsePackage(filepath.Join(root, filepath.FromSlash(b.dir))); err != nil {
+				return "", nil, err
+			}
+			parsed[b.dir] = p
+		}
+		value, exact := int64(0), false
+		if found := p.consts[b.name]; found != nil {
+			value, exact = constant.Int64Val(constant.ToInt(p.eval(found)))
+		}
+		if !exact {
+			problems = append(problems, fmt.Sprintf("%s has no number %s", b.dir, b.name))
+			continue
+		}
+		fmt.Fprintf(&out, "| %s | %s | %s |\n", b.what, b.of.print(value), b.then)
+	}
+	return out.String(), problems, nil
+}
+
+func (u unit) print(value int64) string {
+	switch {
+	case u == duration:
+		return spaced(time.Duration(value))
+	case u == size && value >= 1<<20:
+		return fmt.Sprintf("%d MiB", value>>20)
+	case u == size && value >= 1<<10:
+		return fmt.Sprintf("%d KiB", value>>10)
+	case u == size:
+		return fmt.Sprintf("%d bytes", value)
+	default:
+		return grouped(value)
+	}
+}
+
+func spaced(d time.Duration) string {
+	switch {
+	case d >= time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%d minutes", d/time.Minute)
+	case d >= time.Second && d%time.Second == 0:
+		return fmt.Sprintf("%d s", d/time.Second)
+	default:
+		return fmt.Sprintf("%d ms", d/time.Millisecond)
+	}
+}
