@@ -24,7 +24,8 @@ const (
 	duration
 )
 
-// gatewayBounds are the rows about bowline up, in the order in which its users meet them.
+// gatewayBounds are the rows about bowline up, in the order in which its users meet them. They are constants and not options, so the page
+// has their values from the code, and not from a comment that could be wrong.
 var gatewayBounds = []bound{
 	{"an `mcp.json` file", "mcpjson", "maxSize", size, "a larger one is a mistake; the same holds for what variables add to one server"},
 	{"a list after the start, or after a reload, waits for servers that were never ready", "gateway", "warmUp", duration, "it has what is known, and clients are told when there is more"},
@@ -46,7 +47,8 @@ var gatewayBounds = []bound{
 	{"viewers of the page, and as many of the socket", "gateway/admin", "MaxViewers", number, "503"},
 }
 
-// boundsOfGateway returns the section of the page.
+// boundsOfGateway returns the section of the page. A constant that is renamed is a problem, so that no row goes missing silently. Only constants of the
+// package itself are found: one that stands on another package's has no value here.
 func boundsOfGateway(root string) (section string, problems []string, err error) {
 	var out strings.Builder
 	out.WriteString("\n## A gateway\n\nWhat [`bowline up`](guide/up.md) and package `gateway` add to the limits of a client and of a server, which hold on its two sides:\n\n" +
