@@ -19,14 +19,14 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 	if o := c.acquireSlot(ctx, timeout); o.cause != 0 {
 		return o
 	}
-	waiting := c.spares().takeCall(c.sendSlots())
+	waiting := c.pools().getCall(c.sendSlots())
 	if refused := a.post(ctx, waiting); refused.cause != 0 {
 		return refused
 	}
 	a.waiting = waiting
 	o := c.await(ctx, r, a.id, waiting)
 	a.waiting = nil
-	c.spares().keepCall(waiting)
+	c.pools().putCall(waiting)
 	return o
 }
 
@@ -38,7 +38,7 @@ func (a *attempts) post(ctx context.Context, waiting *call) outcome {
 	c := a.conn
 	if refused := a.encode(waiting); refused.cause != 0 {
 		waiting.releaseSlot()
-		c.spares().keepCall(waiting)
+		c.pools().putCall(waiting)
 		return refused
 	}
 	if a.request.OnProgress != nil {

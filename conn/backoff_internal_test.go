@@ -27,7 +27,7 @@ func TestAProvenPeerIsCalledAgainAtOnce(t *testing.T) {
 			d := driveReady(t, c.options)
 			d.now += c.ready
 			for i, want := range c.want {
-				lost := event{kind: linkLost, random: c.random, particulars: &particulars{reason: Reason{Kind: LinkBroken}}}
+				lost := event{kind: linkLost, random: c.random, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}}}
 				if i > 0 { // each of the next incarnations is lost immediately
 					d.open()
 				}
@@ -55,7 +55,7 @@ func TestACrashLoopHonoursTheDelayAskedFor(t *testing.T) {
 	for _, want := range []ReasonKind{HandshakeFailed, HandshakeFailed, CrashLooping, CrashLooping} {
 		d.open()
 		d.dropEffects()
-		d.stepCurrent(event{kind: handshakeFailed, timeout: asked, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+		d.stepCurrent(event{kind: handshakeFailed, timeout: asked, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: HandshakeFailed}}})
 		if fx := d.wantTransition(Backoff, want); fx.at < d.now+asked {
 			t.Fatalf("%s: the next attempt is due after %v, want %v", want, fx.at-d.now, asked)
 		}
@@ -71,10 +71,10 @@ func TestWakeWhileTheLinkClosesEndsOneDelay(t *testing.T) {
 	for name, lose := range map[string]func(*driver){
 		"lost": func(d *driver) { d.loseLink() },
 		"lost, and the peer has asked for a delay": func(d *driver) {
-			d.stepCurrent(event{kind: linkLost, timeout: time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}}})
+			d.stepCurrent(event{kind: linkLost, timeout: time.Minute, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}}})
 		},
 		"handshake failed": func(d *driver) {
-			d.stepCurrent(event{kind: handshakeFailed, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+			d.stepCurrent(event{kind: handshakeFailed, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: HandshakeFailed}}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,7 +138,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	if o := c.slotFor(ctx, once); o.cause != 0 {
 		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
 	}
-	waiting := c.spares().takeCall(c.sendSlots())
+	waiting := c.pools().getCall(c.sendSlots())
 	m := Message{Method: method, Params: params}
 	waiting.out = m.notification(jsonrpc.ID{}, &waiting.route)
 	waiting.out.call, waiting.out.stream, waiting.out.notification = waiting, by.stream, true
@@ -166,13 +166,13 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	select { // usually this goroutine has run the loop, and the outcome is there
 	case o := <-waiting.done:
-		c.spares().keepCall(waiting)
+		c.pools().putCall(waiting)
 		return o
 	default:
 	}
 	select {
 	case o := <-waiting.done:
-		c.spares().keepCall(waiting)
+		c.pools().putCall(waiting)
 		return o
 	case <-ctx.Done():
 		c.leave(ctx, event{out: &waiting.out})
@@ -218,8 +218,8 @@ func (c *Conn) acquireSlot(ctx context.Context, timeout time.Duration) outcome {
 	}
 	var expired <-chan time.Time
 	if timeout > 0 {
-		timer := c.spares().takeTimer(timeout)
-		defer c.spares().keepTimer(timer)
+		timer := c.pools().getTimer(timeout)
+		defer c.pools().putTimer(timer)
 		expired = timer.C
 	}
 	select {

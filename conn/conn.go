@@ -77,35 +77,35 @@ func (c *Conn) Name() string { return c.own.name }
 // keep waiting. An acceptor stops instead, and so does a Conn that was already stopping or
 // closing.
 func (c *Conn) Run(ctx context.Context) error {
-	over := make(chan error, 1)
-	l, held, err := c.enter(ctx, func(err error) { over <- err })
+	ended := make(chan error, 1)
+	l, held, err := c.enter(ctx, func(err error) { ended <- err })
 	if err != nil {
 		return err
 	}
 	l.mailbox.resume(held) // on another goroutine, because the first events would grow the stack of this caller, who waits for a long time
 	select {
-	case err := <-over:
+	case err := <-ended:
 		return err
 	case <-ctx.Done():
 		l.cancel(context.Cause(ctx))
-		return <-over
+		return <-ended
 	}
 }
 
 // Start starts the Conn as Run does, but does not wait until it ends. It returns once
 // an acceptor has bound its link, or an initiator has begun to open one. When the
-// Conn ends, it calls over once, on a separate goroutine, with what Run would have
+// Conn ends, it calls onEnd once, on a separate goroutine, with what Run would have
 // returned. Done may be closed slightly earlier. If Start fails, with ErrRunning or
-// ErrNotRunning, over is not called.
+// ErrNotRunning, onEnd is not called.
 //
 // A Conn has a goroutine while it works and for 100 to 120 ms after that. An idle
 // Conn has none.
-func (c *Conn) Start(ctx context.Context, over func(error)) error {
-	return c.start(ctx, over, false)
+func (c *Conn) Start(ctx context.Context, onEnd func(error)) error {
+	return c.start(ctx, onEnd, false)
 }
 
-func (c *Conn) start(ctx context.Context, over func(error), endsInClose bool) error {
-	l, held, err := c.enter(ctx, over)
+func (c *Conn) start(ctx context.Context, onEnd func(error), endsInClose bool) error {
+	l, held, err := c.enter(ctx, onEnd)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *Conn) start(ctx context.Context, over func(error), endsInClose bool) er
 }
 
 // enter gives the Conn a loop, whose mailbox is open. The caller has the loop.
-func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, actor.Held, error) {
+func (c *Conn) enter(ctx context.Context, onEnd func(error)) (*loop, actor.Held, error) {
 	l := newLoop(&c.record, ctx)
 	if !c.running.CompareAndSwap(nil, l) {
 		return nil, actor.Held{}, ErrRunning
@@ -126,7 +126,7 @@ func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, actor.Held, 
 		return nil, actor.Held{}, ErrNotRunning
 	}
 	l.continueConn()
-	l.over = over
+	l.onEnd = onEnd
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, ErrInterrupted) {
 		l.forEnd().cancelled = why
 	}

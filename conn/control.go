@@ -17,12 +17,12 @@ func (c *Conn) Control() Control { return Control{c} }
 // Owner returns Options.Owner.
 func (c Control) Owner() any { return c.conn.own.owner }
 
-// Begin does what Start does, but its function over must not block. The Conn may call
-// over on the goroutine that called Close; Close then returns after over. An acceptor
-// may also call over on the goroutine that ends the link, if the link permits that (Work
+// Begin does what Start does, but its function onEnd must not block. The Conn may call
+// onEnd on the goroutine that called Close; Close then returns after onEnd. An acceptor
+// may also call onEnd on the goroutine that ends the link, if the link permits that (Work
 // of transport.Loss).
-func (c Control) Begin(ctx context.Context, over func(error)) error {
-	return c.conn.start(ctx, over, true)
+func (c Control) Begin(ctx context.Context, onEnd func(error)) error {
+	return c.conn.start(ctx, onEnd, true)
 }
 
 // LeaveOpening tells the next Start or Begin not to connect. Call Open to make the first

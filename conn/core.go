@@ -71,7 +71,7 @@ type traffic struct {
 	refuseUntil instant // until when a drain without work may refuse requests; 0: no longer
 
 	out   []effect
-	extra []particulars // of the effects
+	extra []eventExtra // of the effects
 }
 
 // isOver reports whether nothing is under way. What it does not ask about is lost when the core
@@ -287,7 +287,7 @@ func (c *core) onMalformed(now instant, ev *event) {
 		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames (%d bytes) in a row, the last: %w", run.frames, run.bytes, ev.err)}, ev.random, 0, nil)
 		return
 	}
-	if ev.particulars != nil {
+	if ev.eventExtra != nil {
 		ev.id = c.pending.soleOf(ev.tags)
 	}
 	switch {
@@ -322,8 +322,8 @@ func (c *core) emit(fx effect) {
 	c.out = append(c.out, fx)
 }
 
-// with returns particulars for an effect of this step. They last as long as the effect.
-func (c *core) with(p particulars) *particulars {
+// with returns eventExtra for an effect of this step. They last as long as the effect.
+func (c *core) with(p eventExtra) *eventExtra {
 	c.extra = append(c.extra, p) // if this moves the slice, the effects so far keep their own
 	return &c.extra[len(c.extra)-1]
 }
@@ -336,7 +336,7 @@ const fewEffects = 4
 type scratch struct {
 	traffic *traffic
 	effects []effect
-	extra   []particulars
+	extra   []eventExtra
 	pending pending
 	serving map[incomingKey]*Incoming
 	owed    []*stream
@@ -385,7 +385,7 @@ func (c *core) unpark(s *scratch) {
 const maxEffects = 64
 
 // clearEffects forgets the effects of the last step, which the shell has performed. It clears the
-// particulars, so that a parked or waiting core keeps no link or error alive.
+// eventExtra, so that a parked or waiting core keeps no link or error alive.
 func (c *core) clearEffects() {
 	if c.out = c.out[:0]; cap(c.out) > maxEffects {
 		c.out = nil
@@ -399,7 +399,7 @@ func (c *core) clearEffects() {
 func (c *core) onStarted(now instant, ev *event) {
 	if c.role == acceptor {
 		c.epoch++
-		c.attach(ev.particulars)
+		c.attach(ev.eventExtra)
 		c.becomeReady(now, Reason{Kind: Started})
 		return
 	}
@@ -410,20 +410,20 @@ func (c *core) onStarted(now instant, ev *event) {
 // be dropped: the transport has given it away, and the process or socket behind it would live on.
 func (c *core) onLinkOpened(ev *event) {
 	if ev.epoch != c.epoch || !c.admit(opened, Reason{Kind: LinkOpened}) {
-		c.emit(effect{kind: closeLink, epoch: ev.epoch, particulars: ev.particulars})
+		c.emit(effect{kind: closeLink, epoch: ev.epoch, eventExtra: ev.eventExtra})
 		return
 	}
 	c.reportsBytes, c.requestPerProbe = ev.reportsBytes, ev.requestPerProbe
-	c.attach(ev.particulars)
+	c.attach(ev.eventExtra)
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
 
 // attach begins to use a link. The link must be bound before it is granted credit: it may deliver
 // a frame as soon as it has some, on its own goroutine, and the receiver has to be there.
-func (c *core) attach(brings *particulars) {
+func (c *core) attach(brings *eventExtra) {
 	c.linked, c.closeDue = true, 0
 	c.malformed = malformedRun{}
-	c.emit(effect{kind: bind, epoch: c.epoch, particulars: brings})
+	c.emit(effect{kind: bind, epoch: c.epoch, eventExtra: brings})
 	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
 }
 

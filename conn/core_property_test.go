@@ -41,7 +41,7 @@ type recordedStep struct {
 func newSimulation(rt *rapid.T, r role) *simulation {
 	o := Options{Dialect: cancellingDialect{}, Tuning: Tuning{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Liveness: 5 * time.Second}}
 	sim := &simulation{driver: drive(rt, r, o), rt: rt, options: o, role: r, settled: map[int64]int{}, notifications: map[*call]int{}}
-	sim.inject(event{kind: started, particulars: &particulars{link: deadLink{}}})
+	sim.inject(event{kind: started, eventExtra: &eventExtra{link: deadLink{}}})
 	return sim
 }
 
@@ -219,7 +219,7 @@ func (sim *simulation) actions() map[string]func(*rapid.T) {
 		"no link opens":     func(*rapid.T) { sim.noLinkOpens() },
 		"a handshake":       func(*rapid.T) { sim.report(event{kind: handshakeDone, id: sim.nextProbe()}) },
 		"no handshake": func(*rapid.T) {
-			sim.report(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+			sim.report(event{kind: handshakeFailed, eventExtra: &eventExtra{reason: Reason{Kind: HandshakeFailed}}})
 		},
 		"the link is lost":   func(*rapid.T) { sim.loss() },
 		"the link is closed": func(*rapid.T) { sim.closed() },
@@ -299,7 +299,7 @@ func (sim *simulation) streamIsLost() {
 			delete(sim.granted, number)
 			delete(sim.answered, number)
 		}
-		sim.report(event{kind: streamLost, stream: number, resumable: resumable, particulars: new(particulars)})
+		sim.report(event{kind: streamLost, stream: number, resumable: resumable, eventExtra: new(eventExtra)})
 	}
 }
 
@@ -319,19 +319,19 @@ func (sim *simulation) handlerReturns() {
 
 func (sim *simulation) linkOpens() {
 	if sim.core.state() == Starting {
-		sim.report(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}})
+		sim.report(event{kind: linkOpened, eventExtra: &eventExtra{link: deadLink{}}})
 	}
 }
 
 func (sim *simulation) noLinkOpens() {
 	if sim.core.state() == Starting {
-		sim.report(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+		sim.report(event{kind: openFailed, eventExtra: &eventExtra{reason: Reason{Kind: OpenFailed}}})
 	}
 }
 
 func (sim *simulation) loss() {
 	if sim.linkOpen {
-		sim.report(event{kind: linkLost, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: []transport.Tag{transport.Tag(sim.someID())}}})
+		sim.report(event{kind: linkLost, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}, tags: []transport.Tag{transport.Tag(sim.someID())}}})
 	}
 }
 

@@ -123,7 +123,7 @@ func TestParkingLosesNothing(t *testing.T) {
 // The slice of effects is used again unless a step has made it larger than maxEffects.
 func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 	for capacity, kept := range map[int]bool{maxEffects: true, maxEffects + 1: false} {
-		c := core{traffic: &traffic{out: make([]effect, 1, capacity), extra: make([]particulars, 1)}}
+		c := core{traffic: &traffic{out: make([]effect, 1, capacity), extra: make([]eventExtra, 1)}}
 		if c.clearEffects(); len(c.out) != 0 || len(c.extra) != 0 || (cap(c.out) == capacity) != kept {
 			t.Errorf("capacity %d: %d effects are kept, want reuse: %v", capacity, cap(c.out), kept)
 		}

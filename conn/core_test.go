@@ -161,7 +161,7 @@ func TestAProcessMayInstallItselfBeforeItsFirstMessage(t *testing.T) {
 func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
 	d := drive(t, initiator, Options{Tuning: Tuning{InitTimeout: 3 * time.Minute}})
 	d.start()
-	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+	d.stepCurrent(event{kind: openFailed, eventExtra: &eventExtra{reason: Reason{Kind: OpenFailed}}})
 	d.wake()
 	if due := d.core.initDue - d.now; due != 3*time.Minute {
 		t.Fatalf("after a refusal an attempt has %v, want 3m", due)
@@ -188,7 +188,7 @@ func TestUnwantedLinkIsClosed(t *testing.T) {
 			reach(d)
 			state := d.core.state()
 			d.dropEffects()
-			d.step(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: deadLink{}}})
+			d.step(event{kind: linkOpened, epoch: 1, eventExtra: &eventExtra{link: deadLink{}}})
 			if fx := d.want(closeLink); fx.link == nil || fx.epoch != 1 {
 				t.Fatalf("got %+v, want the link of epoch 1 closed", fx)
 			}
@@ -211,7 +211,7 @@ func TestEventsOfAnOldIncarnationAreIgnored(t *testing.T) {
 	d.call(1, 0)
 	d.dropEffects()
 	for _, ev := range []event{
-		{kind: linkLost, particulars: &particulars{reason: Reason{Kind: LinkBroken}}},
+		{kind: linkLost, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}}},
 		{kind: handshakeFailed},
 		{kind: openFailed},
 		{kind: replied, id: 1, frames: 1},
@@ -382,7 +382,7 @@ func TestPermanentFailureIsRetriedRarely(t *testing.T) {
 		d := drive(t, initiator, Options{})
 		d.start()
 		d.want(openLink)
-		d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: kind}}})
+		d.stepCurrent(event{kind: openFailed, eventExtra: &eventExtra{reason: Reason{Kind: kind}}})
 		if fx := d.wantTransition(Backoff, kind); fx.at-d.now != 30*time.Second {
 			t.Errorf("%s is retried after %v, want 30s", kind, fx.at-d.now)
 		}
@@ -395,7 +395,7 @@ func TestFinalReasonCloses(t *testing.T) {
 	d.start()
 	d.open()
 	d.dropEffects()
-	d.stepCurrent(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: Incompatible}}})
+	d.stepCurrent(event{kind: handshakeFailed, eventExtra: &eventExtra{reason: Reason{Kind: Incompatible}}})
 	d.wantTransition(Closing, Incompatible)
 }
 
@@ -467,14 +467,14 @@ func TestThePeerMayAskForALongerDelay(t *testing.T) {
 	d := drive(t, initiator, Options{Tuning: Tuning{BackoffMin: time.Second}})
 	d.start()
 	d.open()
-	d.stepCurrent(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+	d.stepCurrent(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: HandshakeFailed}}})
 	d.linkGone()
 	if wait := d.core.retryAt - d.now; wait != 5*time.Minute {
 		t.Fatalf("the next attempt is in %v, want 5m", wait)
 	}
 	d.wake()
 	d.wantState(Starting)
-	d.stepCurrent(event{kind: openFailed, timeout: time.Millisecond, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+	d.stepCurrent(event{kind: openFailed, timeout: time.Millisecond, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: OpenFailed}}})
 	if wait := d.core.retryAt - d.now; wait < 2*time.Second {
 		t.Fatalf("after a short delay was asked for, the next attempt is in %v, want 2s at least", wait)
 	}
@@ -591,7 +591,7 @@ func TestOnlyBeingReadyProvesAConn(t *testing.T) {
 		d.wake()
 		d.dropEffects()
 		d.now += time.Hour
-		d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+		d.stepCurrent(event{kind: openFailed, eventExtra: &eventExtra{reason: Reason{Kind: OpenFailed}}})
 		d.wantTransition(Backoff, want)
 	}
 }

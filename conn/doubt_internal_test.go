@@ -73,7 +73,7 @@ func TestSignOfLifeEndsTheDoubt(t *testing.T) {
 			d.fail(1)
 			d.dropEffects()
 			d.now += 5 * time.Second
-			d.step(event{kind: tick, id: 3, heardAt: doubted + c.heard})
+			d.step(event{kind: tick, id: 3, readAt: doubted + c.heard})
 			if c.survives {
 				d.wantNothing("the peer was heard four seconds ago")
 				return
@@ -118,7 +118,7 @@ func TestDoubtDuringTheHandshake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, initiator, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: time.Second}})
 			d.start()
-			d.stepCurrent(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}})
+			d.stepCurrent(event{kind: linkOpened, eventExtra: &eventExtra{link: deadLink{}}})
 			if doubts {
 				d.doubt(0, 0)
 			}

@@ -68,9 +68,9 @@ func driveAcceptor(t failer, o Options) *driver {
 func cloneEffects(effects []effect) []effect {
 	cloned := slices.Clone(effects)
 	for i := range cloned {
-		if p := cloned[i].particulars; p != nil {
+		if p := cloned[i].eventExtra; p != nil {
 			copied := *p
-			cloned[i].particulars = &copied
+			cloned[i].eventExtra = &copied
 		}
 	}
 	return cloned
@@ -92,9 +92,9 @@ func (d *driver) stepCurrent(ev event) {
 	d.step(ev)
 }
 
-func (d *driver) start() { d.step(event{kind: started, particulars: &particulars{link: deadLink{}}}) }
+func (d *driver) start() { d.step(event{kind: started, eventExtra: &eventExtra{link: deadLink{}}}) }
 func (d *driver) open() {
-	d.stepCurrent(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}})
+	d.stepCurrent(event{kind: linkOpened, eventExtra: &eventExtra{link: deadLink{}}})
 }
 func (d *driver) handshaken() { d.stepCurrent(event{kind: handshakeDone}) }
 func (d *driver) linkGone()   { d.stepCurrent(event{kind: linkGone}) }
@@ -140,7 +140,7 @@ func (d *driver) reply(id int64) {
 
 // loseLink reports the loss of the link, and the tags of the frames that were not sent.
 func (d *driver) loseLink(unsent ...transport.Tag) {
-	d.stepCurrent(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: unsent}})
+	d.stepCurrent(event{kind: linkLost, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}, tags: unsent}})
 }
 
 // busy returns a frame to the core that the link has refused as busy.

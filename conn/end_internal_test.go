@@ -82,7 +82,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 			l.step(&event{kind: stopAsked})
 			link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
 			plays(l)
-			l.mailbox.post(event{kind: linkOpened, particulars: &particulars{link: link}})
+			l.mailbox.post(event{kind: linkOpened, eventExtra: &eventExtra{link: link}})
 			l.mailbox.post(event{kind: callMade, out: &outboundFrame{id: 1, call: caller}})
 			end(l)
 			if link.closes != 1 {
@@ -109,14 +109,14 @@ func TestPanicEndsCallsAndLinks(t *testing.T) {
 		want  Delivery
 	}{
 		"the call of the event that is stepped": {func(l *loop, caller *call, link transport.Link) {
-			l.buffers.current = &event{kind: callMade, out: &outboundFrame{id: 1, call: caller}, particulars: &particulars{link: link}}
+			l.buffers.current = &event{kind: callMade, out: &outboundFrame{id: 1, call: caller}, eventExtra: &eventExtra{link: link}}
 		}, NotSent},
 		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
-			l.buffers.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, particulars: &particulars{link: link}}}
+			l.buffers.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, eventExtra: &eventExtra{link: link}}}
 		}, Unknown},
 		"an effect of the core when it panicked": {func(l *loop, caller *call, link transport.Link) {
 			l.buffers.current = &event{kind: callLeft, id: 1}
-			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, particulars: &particulars{link: link}}}
+			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, eventExtra: &eventExtra{link: link}}}
 		}, Sent},
 	} {
 		l := newLoop(&New(deadTransport{}, Options{}).record, context.Background())
@@ -157,7 +157,7 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 		defer l.leave()
 		link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		l.mailbox.post(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: link}})
+		l.mailbox.post(event{kind: linkOpened, epoch: 1, eventExtra: &eventExtra{link: link}})
 		l.mailbox.post(event{kind: callMade, epoch: 1, out: &outboundFrame{id: 1, call: caller}})
 		if over, err := worked(l); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)

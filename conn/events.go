@@ -73,7 +73,7 @@ type event struct {
 	// callLeft, malformed, failed, doubted, stopAsked, linkGone, interrupted
 	err error
 	// tick: when bytes last came in; 0 if none came in since the last frame or tick
-	heardAt instant
+	readAt instant
 	// callMade: its timeout, 0 for none; requested: how long the link has held it; drainAsked: how
 	// long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that
 	// the peer asked for
@@ -88,12 +88,12 @@ type event struct {
 	// the batch that the message came in; nil if it was a frame by itself
 	batch *batch
 	// nil if the kind needs none of these fields
-	*particulars
+	*eventExtra
 }
 
-// particulars holds fields that few kinds use. They are behind a pointer because each call
+// eventExtra has the fields that few kinds of events and effects use. They are behind a pointer because each call
 // copies about twelve events and effects.
-type particulars struct {
+type eventExtra struct {
 	// transitioned
 	from, to State
 	// openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: the
@@ -108,7 +108,7 @@ type particulars struct {
 
 // unboundLink returns the link that an event or effect brings, or nil. Whoever drops an event or
 // effect must close it: nobody else knows of it.
-func (p *particulars) unboundLink() transport.Link {
+func (p *eventExtra) unboundLink() transport.Link {
 	if p == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (p *particulars) unboundLink() transport.Link {
 
 // failure returns the error of the task whose last event this is, or nil.
 func (ev *event) failure() error {
-	if ev.particulars == nil {
+	if ev.eventExtra == nil {
 		return ev.err
 	}
 	return cmp.Or(ev.reason.Err, ev.err)
@@ -226,7 +226,7 @@ type effect struct {
 	// may take
 	at instant
 	// nil if the kind needs none of these fields
-	*particulars
+	*eventExtra
 }
 
 type effectKind uint8

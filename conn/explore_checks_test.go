@@ -10,7 +10,7 @@ import (
 // equal histories have equal effects.
 func (env *environment) addToDigest(fx *effect) {
 	var to State
-	if fx.particulars != nil {
+	if fx.eventExtra != nil {
 		to = fx.to
 	}
 	for _, v := range [...]uint64{uint64(fx.kind), fx.epoch, uint64(fx.id), uint64(fx.stream), uint64(fx.frames), uint64(fx.cause),

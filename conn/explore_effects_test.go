@@ -210,10 +210,10 @@ func (env *environment) transitioned(fx *effect) {
 		env.fail("an acceptor in %s", fx.to)
 	}
 	if fx.to == Ready {
-		env.heardAt = env.now
+		env.readAt = env.now
 	}
-	if fx.reason.Kind == LivenessLost && env.now-env.heardAt < env.leastSilence() {
-		env.fail("the peer was lost after a silence of %v, too early", env.now-env.heardAt)
+	if fx.reason.Kind == LivenessLost && env.now-env.readAt < env.leastSilence() {
+		env.fail("the peer was lost after a silence of %v, too early", env.now-env.readAt)
 	}
 	env.state, env.closed = fx.to, fx.to == Closing
 }
@@ -509,7 +509,7 @@ type environment struct {
 
 	delay   delayRecord
 	probes  uint8   // how many were sent; their ids begin at firstProbe
-	heardAt instant // when bytes last came in, or the core became ready
+	readAt  instant // when bytes last came in, or the core became ready
 	doubts  bool    // the link has doubted since then, and so begun a probe
 	refuted uint8   // how many probes something else has answered since then
 	denied  uint8   // the probes that the link has doubted, a bit each: it does so once

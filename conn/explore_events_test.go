@@ -20,7 +20,7 @@ func newEnvironment(p *plan) *environment {
 	if env.state = Starting; p.role == acceptor {
 		env.state = Initializing
 	}
-	env.inject(event{kind: started, particulars: &particulars{link: deadLink{}}})
+	env.inject(event{kind: started, eventExtra: &eventExtra{link: deadLink{}}})
 	for _, c := range p.prologue {
 		env.apply(c)
 	}
@@ -97,17 +97,17 @@ func (env *environment) applyLink(c choice) {
 	switch c.kind {
 	case opensLink:
 		l.opening = false
-		env.inject(event{kind: linkOpened, epoch: epoch, particulars: &particulars{link: deadLink{}}})
+		env.inject(event{kind: linkOpened, epoch: epoch, eventExtra: &eventExtra{link: deadLink{}}})
 	case failsToOpen:
 		l.opening = false
-		env.inject(event{kind: openFailed, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+		env.inject(event{kind: openFailed, epoch: epoch, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: OpenFailed}}})
 	case completesHandshake:
 		l.handshaking = false
 		env.refuted = 0
 		env.inject(event{kind: handshakeDone, epoch: epoch, id: firstProbe + int64(env.probes)})
 	case failsHandshake:
 		l.handshaking = false
-		env.inject(event{kind: handshakeFailed, epoch: epoch, random: 0.5, timeout: peerDelay, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+		env.inject(event{kind: handshakeFailed, epoch: epoch, random: 0.5, timeout: peerDelay, eventExtra: &eventExtra{reason: Reason{Kind: HandshakeFailed}}})
 	case endsInput:
 		l.ended = true
 		env.inject(event{kind: linkEnded, epoch: epoch})
@@ -126,7 +126,7 @@ func (env *environment) applyLink(c choice) {
 // loseLink reports the loss of a link. If unsent is set, none of the frames that it had taken were sent.
 func (env *environment) loseLink(epoch uint64, unsent bool) {
 	env.links[epoch].lost = true
-	lost := event{kind: linkLost, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}}}
+	lost := event{kind: linkLost, epoch: epoch, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}}}
 	for id := range env.calls {
 		c := &env.calls[id]
 		if unsent && id > 0 && c.taken && !c.settled && c.epoch == epoch {
@@ -154,7 +154,7 @@ func (env *environment) applyStream(c choice) {
 		if c.a > ownStreams {
 			env.expectNoAnswerOn(c.a)
 		}
-		ev.kind, ev.frames, ev.last, ev.particulars = streamLost, 0, false, &particulars{reason: Reason{StreamLost, errGone}}
+		ev.kind, ev.frames, ev.last, ev.eventExtra = streamLost, 0, false, &eventExtra{reason: Reason{StreamLost, errGone}}
 		env.inject(ev)
 	case losesReader:
 		for i := range env.requests {
@@ -162,7 +162,7 @@ func (env *environment) applyStream(c choice) {
 				env.requests[i].noAnswerDue = true
 			}
 		}
-		ev.kind, ev.frames, ev.last, ev.serving, ev.particulars = streamLost, 0, false, true, &particulars{reason: Reason{StreamLost, errGone}}
+		ev.kind, ev.frames, ev.last, ev.serving, ev.eventExtra = streamLost, 0, false, true, &eventExtra{reason: Reason{StreamLost, errGone}}
 		env.inject(ev)
 		if slices.ContainsFunc(env.core.incoming.waiting, func(in dueRequest) bool { return in.key.stream == ev.stream }) {
 			env.fail("a request still waits on stream %d, which nobody reads", ev.stream)
@@ -326,14 +326,14 @@ func (env *environment) advanceTo(c choice) {
 	if c.kind == letsTimePass {
 		return
 	}
-	var heardAt instant
+	var readAt instant
 	if c.b == 1 {
-		if env.now > env.heardAt {
+		if env.now > env.readAt {
 			env.hear()
 		}
-		heardAt = env.now
+		readAt = env.now
 	}
-	env.inject(event{kind: tick, random: 0.5, moved: env.moved, heardAt: heardAt, id: firstProbe + int64(env.probes)})
+	env.inject(event{kind: tick, random: 0.5, moved: env.moved, readAt: readAt, id: firstProbe + int64(env.probes)})
 	env.checkTicked()
 }
 
@@ -358,7 +358,7 @@ func (env *environment) doubt(id int64) {
 
 // hear notes that bytes of the peer have come in. That refutes no doubt of a handshake that still runs.
 func (env *environment) hear() {
-	if env.heardAt = env.now; env.core.state() == Ready {
+	if env.readAt = env.now; env.core.state() == Ready {
 		env.doubts, env.refuted = false, 0
 	}
 }

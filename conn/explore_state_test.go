@@ -127,7 +127,7 @@ func (f *encoder) encode(env *environment) []byte {
 func (f *encoder) collectTimes(env *environment) {
 	c := env.core
 	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.quietAt(), c.refuseUntil, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt, env.proven(), c.flow.until, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
+		c.tombstones.sweepAt, c.streams.main.resumeAt, env.proven(), c.flow.until, c.flow.since, c.liveness.dueAt, c.liveness.readAt+2*c.liveness.every)
 	for _, r := range c.pending.byDeadline {
 		f.times = append(f.times, r.deadline, r.limit)
 	}
@@ -199,7 +199,7 @@ func (f *encoder) watch(env *environment) {
 	f.byte(byte(c.flow.pausedFor(env.now) / (time.Second / 4)))
 	f.at(c.liveness.dueAt)
 	if c.liveness.every != 0 {
-		f.byte(byte((env.now - c.liveness.heardAt) / (time.Second / 2)))
+		f.byte(byte((env.now - c.liveness.readAt) / (time.Second / 2)))
 	}
 	if r := c.pending.byID[c.liveness.probe]; r != nil {
 		f.flags(true, r.sent)

@@ -245,7 +245,7 @@ func TestCoreAtTheGate(t *testing.T) {
 	}
 	d.stepCurrent(event{kind: admitted})
 	d.wantNothing("it already has a place")
-	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{OpenFailed, errors.New("no")}}})
+	d.stepCurrent(event{kind: openFailed, eventExtra: &eventExtra{reason: Reason{OpenFailed, errors.New("no")}}})
 	d.wantTransition(Backoff, OpenFailed)
 	d.want(leaveGate)
 	d.want(endTasks)

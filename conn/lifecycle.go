@@ -86,7 +86,7 @@ func (c *core) admit(t trigger, reason Reason) bool {
 		return false
 	}
 	c.current, c.reason = to, reason
-	c.emit(effect{kind: transitioned, epoch: c.epoch, at: c.retryAt, particulars: c.with(particulars{from: from, to: to, reason: reason})})
+	c.emit(effect{kind: transitioned, epoch: c.epoch, at: c.retryAt, eventExtra: c.with(eventExtra{from: from, to: to, reason: reason})})
 	return true
 }
 
@@ -112,7 +112,7 @@ func (c *core) begin(now instant) {
 		return
 	}
 	c.place, c.reason = awaited, Reason{Kind: Queued}
-	c.emit(effect{kind: askPlace, epoch: c.epoch, particulars: c.with(particulars{reason: c.reason})})
+	c.emit(effect{kind: askPlace, epoch: c.epoch, eventExtra: c.with(eventExtra{reason: c.reason})})
 }
 
 // onAdmitted handles the event that the gate has a place for this Conn. The core may
@@ -127,7 +127,7 @@ func (c *core) onAdmitted(now instant) {
 // open asks for the link. The time for that and the handshake starts here.
 func (c *core) open(now instant) {
 	c.initDue = now + c.initTime()
-	c.emit(effect{kind: openLink, epoch: c.epoch, particulars: c.with(particulars{reason: c.reason})})
+	c.emit(effect{kind: openLink, epoch: c.epoch, eventExtra: c.with(eventExtra{reason: c.reason})})
 }
 
 // leaveGate gives back the place, or stops waiting for one.

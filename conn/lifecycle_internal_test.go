@@ -217,12 +217,12 @@ var samples = []sample{
 	{eased, "few of them wait again", event{}},
 	{quiet, "all of them were handled", event{}},
 	{admitted, "the gate has a place", event{}},
-	{linkOpened, "a link is open", event{particulars: &particulars{link: deadLink{}}}},
-	{openFailed, "no link can be opened", event{particulars: &particulars{reason: Reason{Kind: OpenFailed}}}},
+	{linkOpened, "a link is open", event{eventExtra: &eventExtra{link: deadLink{}}}},
+	{openFailed, "no link can be opened", event{eventExtra: &eventExtra{reason: Reason{Kind: OpenFailed}}}},
 	{handshakeDone, "the handshake is done", event{}},
-	{handshakeFailed, "the handshake has failed", event{particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}}},
+	{handshakeFailed, "the handshake has failed", event{eventExtra: &eventExtra{reason: Reason{Kind: HandshakeFailed}}}},
 	{linkEnded, "the peer will send nothing more", event{}},
-	{linkLost, "the link is lost", event{particulars: &particulars{reason: Reason{Kind: LinkBroken}}}},
+	{linkLost, "the link is lost", event{eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}}}},
 	{linkGone, "the link is closed", event{}},
 	{replied, "an answer", event{id: 1, frames: 1}},
 	{requested, "a request", event{incoming: incomingRequest(8), frames: 1}},
@@ -232,7 +232,7 @@ var samples = []sample{
 	{probed, "the peer probes", event{out: &outboundFrame{reply: true}, frames: 1}},
 	{malformed, "a malformed frame", event{frames: 1}},
 	{streamOpened, "a stream is opened", event{stream: 4}},
-	{streamLost, "a stream is lost", event{particulars: &particulars{reason: Reason{Kind: StreamLost}}}},
+	{streamLost, "a stream is lost", event{eventExtra: &eventExtra{reason: Reason{Kind: StreamLost}}}},
 	{busy, "the link has refused the frame of the call", event{out: &outboundFrame{id: 1}, tried: true}},
 	{failed, "the frame of the call was not sent", event{out: &outboundFrame{id: 1}, unsent: true, err: errors.New("too large")}},
 	{doubted, "something else than the peer has answered", event{id: 9, out: &outboundFrame{id: 1}}},
@@ -423,7 +423,7 @@ func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
 	d := driveReady(t, Options{Tuning: Tuning{BackoffJitter: 1e-9}})
 	again := func(ready time.Duration) time.Duration {
 		d.now += ready
-		d.stepCurrent(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: SessionExpired}}})
+		d.stepCurrent(event{kind: linkLost, random: 0.5, eventExtra: &eventExtra{reason: Reason{Kind: SessionExpired}}})
 		began := d.now
 		d.linkGone()
 		d.advanceToDeadline()

@@ -46,10 +46,10 @@ func (l *loop) open(epoch uint64) {
 	i := l.incarnate(epoch)
 	one := new(struct { // one allocation
 		ev event
-		of particulars
+		of eventExtra
 	})
 	ev := &one.ev
-	*ev = event{kind: linkOpened, epoch: epoch, particulars: &one.of}
+	*ev = event{kind: linkOpened, epoch: epoch, eventExtra: &one.of}
 	ctx := transport.WithWaker(l.contextOf(i), l.conn)
 	if l.own.name != "" {
 		ctx = transport.WithConnectionName(ctx, l.own.name)
@@ -70,7 +70,7 @@ func (l *loop) open(epoch uint64) {
 		if ev.link != nil {
 			closeUnwanted(ev.link)
 		}
-		return event{kind: openFailed, epoch: epoch, random: random(), timeout: askedDelay(err), particulars: &particulars{reason: openReason(err)}}
+		return event{kind: openFailed, epoch: epoch, random: random(), timeout: askedDelay(err), eventExtra: &eventExtra{reason: openReason(err)}}
 	})
 }
 
@@ -87,7 +87,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	if l.describer, _ = transport.As[transport.LinkDescriber](link); l.describer != nil && !l.describer.LinkTraits().RecordsReads {
 		l.describer = nil
 	}
-	l.lastHeard()
+	l.lastRead()
 	l.flush().flush(0) // the link before this one may have left something to it
 	l.flusher = nil
 	err := guard(func() error {
@@ -96,7 +96,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	})
 	if err != nil {
 		l.incarnation.link = unbound{link}
-		l.mailbox.post(event{kind: linkLost, epoch: epoch, random: random(), particulars: &particulars{reason: Reason{LinkBroken, err}}})
+		l.mailbox.post(event{kind: linkLost, epoch: epoch, random: random(), eventExtra: &eventExtra{reason: Reason{LinkBroken, err}}})
 		return
 	}
 	l.flusher, _ = transport.As[transport.Flusher](link)
@@ -184,7 +184,7 @@ func (l *loop) handshake() {
 		if err == nil {
 			return event{kind: handshakeDone, epoch: i.epoch}
 		}
-		return event{kind: handshakeFailed, epoch: i.epoch, random: random(), timeout: askedDelay(err), particulars: &particulars{reason: handshakeReason(err)}}
+		return event{kind: handshakeFailed, epoch: i.epoch, random: random(), timeout: askedDelay(err), eventExtra: &eventExtra{reason: handshakeReason(err)}}
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 type liveness struct {
 	every   time.Duration // how long the peer may be silent; 0: no limit
 	idle    time.Duration // the same while nothing waits for the peer
-	heardAt instant       // when the peer was last heard
+	readAt  instant       // when the peer was last heard
 	dueAt   instant       // when to check again
 	probe   int64         // the id of the last probe; 0: none yet
 	asked   bool          // whether the peer has been silent since the last probe
@@ -41,14 +41,14 @@ const (
 // hear notes that the peer was heard, perhaps some time ago. A doubt that came later
 // remains.
 func (l *liveness) hear(at instant) {
-	if l.heardAt = at; at >= l.doubtedAt {
+	if l.readAt = at; at >= l.doubtedAt {
 		l.asked, l.missed = false, 0
 	}
 }
 
 // begin begins to watch a peer.
 func (l *liveness) begin(now instant, every, idle time.Duration) {
-	*l = liveness{every: every, idle: idle, heardAt: now}
+	*l = liveness{every: every, idle: idle, readAt: now}
 	if every > 0 {
 		l.dueAt = now + every
 	}
@@ -81,8 +81,8 @@ func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 		silence = l.idle
 	}
 	refuted := l.missed > 0 && !l.asked // something else has answered the last probe
-	if !refuted && now-l.heardAt < silence {
-		l.dueAt = l.heardAt + silence
+	if !refuted && now-l.readAt < silence {
+		l.dueAt = l.readAt + silence
 		return keepWaiting, false
 	}
 	if l.asked {
@@ -135,8 +135,8 @@ func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
 	if c.flow.stall != 0 {
 		l.hear(now)
-	} else if ev.heardAt > l.heardAt {
-		l.hear(ev.heardAt)
+	} else if ev.readAt > l.readAt {
+		l.hear(ev.readAt)
 	}
 	// Without an id there is no probe: the shell draws one only when it believes that a probe is
 	// due.
@@ -149,7 +149,7 @@ func (c *core) watchPeer(now instant, ev *event) {
 	}
 	switch next {
 	case giveUp:
-		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.heardAt)}, ev.random, 0, nil)
+		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.readAt)}, ev.random, 0, nil)
 	case sendProbe:
 		c.probePeer(now, ev.id)
 	}

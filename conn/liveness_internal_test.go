@@ -111,7 +111,7 @@ func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
 	d := driveWatched(t, Options{})
 	for range 10 {
 		d.now += 5 * time.Second
-		d.step(event{kind: tick, id: 1, heardAt: d.now})
+		d.step(event{kind: tick, id: 1, readAt: d.now})
 		d.wantNothing("bytes are coming in")
 	}
 	d.tickWithID(5*time.Second, 2)
@@ -235,7 +235,7 @@ func TestWhichPeersAreProbed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: c.liveness}})
 			d.start()
-			d.stepCurrent(event{kind: linkOpened, reportsBytes: c.reportsBytes, particulars: &particulars{link: deadLink{}}})
+			d.stepCurrent(event{kind: linkOpened, reportsBytes: c.reportsBytes, eventExtra: &eventExtra{link: deadLink{}}})
 			d.handshaken()
 			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
 				t.Fatalf("probes are sent after %v, the next at %v; want after %v", got, d.core.liveness.dueAt, c.want)
@@ -285,7 +285,7 @@ func TestSignOfLifeAtATickForAnotherDeadline(t *testing.T) {
 	d.tickWithID(5*time.Second, 1)
 	d.dropEffects()
 	d.now += time.Second
-	d.step(event{kind: tick, heardAt: d.now})
+	d.step(event{kind: tick, readAt: d.now})
 	d.tickWithID(4*time.Second, 2)
 	d.wantNothing("it was heard four seconds ago")
 }
@@ -360,7 +360,7 @@ func TestLateTickLeavesThePeerItsTime(t *testing.T) {
 func driveOverHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
 	driven := drive(t, initiator, Options{Dialect: d, Tuning: Tuning{Liveness: liveness}})
 	driven.start()
-	driven.stepCurrent(event{kind: linkOpened, reportsBytes: true, requestPerProbe: true, particulars: &particulars{link: deadLink{}}})
+	driven.stepCurrent(event{kind: linkOpened, reportsBytes: true, requestPerProbe: true, eventExtra: &eventExtra{link: deadLink{}}})
 	driven.handshaken()
 	driven.dropEffects()
 	return driven
@@ -466,7 +466,7 @@ func TestOneSignOfLifeCountsOnce(t *testing.T) {
 	for n := range 4 {
 		d.wantState(Ready)
 		d.now = heard + time.Duration(n)*5*time.Second
-		d.step(event{kind: tick, random: 0.5, id: int64(n + 1), heardAt: heard})
+		d.step(event{kind: tick, random: 0.5, id: int64(n + 1), readAt: heard})
 	}
 	d.wantState(Backoff)
 }

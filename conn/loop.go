@@ -28,7 +28,7 @@ type loop struct {
 	*record
 	core        *core
 	served      *servedContext // the context of Start, without its end; contexts of handlers derive from it
-	over        func(error)    // the argument of Start; called at the end
+	onEnd       func(error)    // the argument of Start; called at the end
 	unwatch     func() bool    // stops watching the context of Start; nil if nothing watches it
 	ended       wait.Signal    // the end of the loop
 	serving     atomic.Int32   // handlers that run on goroutines of the link, which count themselves
@@ -85,7 +85,7 @@ var sharedMachines = sync.OnceValue(newMachines)
 
 // newLoop returns a loop for a Conn. It must not change the record: another loop may still run.
 func newLoop(r *record, ctx context.Context) *loop {
-	l := &loop{record: r, served: newServedContext(ctx, r), mailbox: mailbox{spares: r.spares()}}
+	l := &loop{record: r, served: newServedContext(ctx, r), mailbox: mailbox{pools: r.pools()}}
 	if r.leaves.Load() {
 		l.opening = new(openingCaller)
 	}
@@ -148,7 +148,7 @@ func (l *loop) begin() {
 	if l.role == acceptor || !stopping {
 		ev := event{kind: started}
 		if l.role == acceptor {
-			ev.particulars = &particulars{link: l.link}
+			ev.eventExtra = &eventExtra{link: l.link}
 		}
 		l.stepOne(ev)
 	}
@@ -210,7 +210,7 @@ func (l *loop) giveUpBuffers() {
 	spare, wheel := l.buffers.spare, l.options.Wheel
 	*l.buffers = buffers{scratch: l.core.park()}
 	if given := l.mailbox.park(spare); given != nil {
-		wheel.spares.buffers.Put(given)
+		wheel.pools.buffers.Put(given)
 	}
 	l.buffers = nil
 	wheel.workers.parked()
@@ -297,7 +297,7 @@ func (l *loop) step(ev *event) {
 		}
 	}
 	if ev.frames > 0 {
-		l.lastHeard() // this event already tells the core
+		l.lastRead() // this event already tells the core
 	}
 	l.feed(ev)
 	if l.crowded {
@@ -339,7 +339,7 @@ func (l *loop) prepareTick(ev *event) bool {
 	if watching {
 		ev.id = l.nextID() // the core may need the id for a probe
 	}
-	ev.random, ev.moved, ev.heardAt = random(), l.moved, l.lastHeard()
+	ev.random, ev.moved, ev.readAt = random(), l.moved, l.lastRead()
 	return true
 }
 
@@ -359,9 +359,9 @@ func (l *loop) endTask(ev *event) {
 	}
 }
 
-// lastHeard returns when bytes last came in, or 0 if none have come in since the last
-// call of lastHeard.
-func (l *loop) lastHeard() instant {
+// lastRead returns when bytes last came in, or 0 if none have come in since the last
+// call of lastRead.
+func (l *loop) lastRead() instant {
 	if l.describer == nil {
 		return 0
 	}

@@ -60,7 +60,7 @@ func TestParkedLoopKeepsNoMemory(t *testing.T) {
 // as a loop does that parks. Every event is taken, by one reader at a time.
 func TestMailboxLosesNoEvent(t *testing.T) {
 	const posters, bursts, burst = 8, 500, 3
-	box := mailbox{spares: new(spares)}
+	box := mailbox{pools: new(pools)}
 	var taken, readers int // of the reader; the race detector would report two at a time
 	var reading sync.WaitGroup
 	held := box.open(func(held actor.Held) {
@@ -97,7 +97,7 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 
 // A mailbox keeps its capacity while few events come for a short time, and gives it up later.
 func TestMailboxKeepsItsCapacityForAWhile(t *testing.T) {
-	box := mailbox{spares: new(spares)}
+	box := mailbox{pools: new(pools)}
 	var spare []event
 	held := box.open(func(actor.Held) {})
 	exchange := func(events int) {
@@ -166,9 +166,9 @@ func TestIdleWorkersEndWithTheLastBusyLoop(t *testing.T) {
 
 // When a mailbox has grown out of its first slice, it does not keep that slice and its events.
 func TestMailboxKeepsNoOutgrownMemory(t *testing.T) {
-	m := &mailbox{spares: new(spares)}
+	m := &mailbox{pools: new(pools)}
 	held := m.open(func(actor.Held) {})
-	m.spares.buffers.Put(&buffers{events: [2][]event{make([]event, 0, firstEvents)}})
+	m.pools.buffers.Put(&buffers{events: [2][]event{make([]event, 0, firstEvents)}})
 	for range firstEvents + 1 {
 		m.post(event{kind: replied, payload: []byte("large")})
 	}

@@ -8,7 +8,7 @@ import "github.com/bowline-mcp/bowline/internal/actor"
 type mailbox struct {
 	owner   actor.Owner // who has the loop; its lock guards the other fields
 	events  []event
-	spares  *spares
+	pools   *pools
 	buffers *buffers // shared with the loop; nil while the loop is parked
 }
 
@@ -54,7 +54,7 @@ func (m *mailbox) add(ev *event, how actor.Change) (added bool, next actor.Next)
 // begin gets memory for the mailbox.
 func (m *mailbox) begin() {
 	if m.buffers == nil {
-		m.buffers = m.spares.takeBuffers()
+		m.buffers = m.pools.getBuffers()
 		m.events, m.buffers.events[0] = m.buffers.events[0], nil // the mailbox alone owns these slices, however long they become
 	}
 	if m.events == nil {

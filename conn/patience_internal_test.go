@@ -175,7 +175,7 @@ func TestRequestsThatNobodyReadsAreDroppedWhileTheyWait(t *testing.T) {
 	last := d.requestOnStream(4, 3)
 	d.dropEffects()
 	for _, number := range []transport.Stream{2, 3} {
-		d.stepCurrent(event{kind: streamLost, stream: number, serving: true, particulars: &particulars{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
+		d.stepCurrent(event{kind: streamLost, stream: number, serving: true, eventExtra: &eventExtra{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
 	}
 	d.wantEnded(3)
 	d.wantNothing("what is being served goes on")

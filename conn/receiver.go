@@ -183,7 +183,7 @@ func (r *receiver) malformed(ev event, from source, err *jsonrpc.DecodeError) {
 	ev.kind, ev.err, ev.random = malformed, err, random()
 	if err.IsResponse() {
 		ev.id, _ = err.ID.Int64()
-		ev.particulars = idsOf(err.IDs)
+		ev.eventExtra = idsOf(err.IDs)
 	}
 	if r.answers(err) {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
@@ -194,11 +194,11 @@ func (r *receiver) malformed(ev event, from source, err *jsonrpc.DecodeError) {
 }
 
 // idsOf returns the requests that a response with several ids may have meant.
-func idsOf(ids []jsonrpc.ID) *particulars {
+func idsOf(ids []jsonrpc.ID) *eventExtra {
 	if len(ids) == 0 {
 		return nil
 	}
-	p := new(particulars)
+	p := new(eventExtra)
 	for _, id := range ids {
 		number, _ := id.Int64()
 		p.tags = append(p.tags, transport.Tag(number))
@@ -236,7 +236,7 @@ func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	r.post(event{
 		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, serving: loss.Waiting, timeout: loss.Delay, random: random(),
-		particulars: &particulars{reason: Reason{StreamLost, loss.Reason}},
+		eventExtra: &eventExtra{reason: Reason{StreamLost, loss.Reason}},
 	})
 }
 
@@ -261,7 +261,7 @@ func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
 func (r *receiver) Lost(loss transport.Loss) {
 	r.post(event{
 		kind: linkLost, timeout: askedDelay(loss.Reason), random: random(), works: loss.Work,
-		particulars: &particulars{reason: lossReason(loss.Reason), tags: loss.Unsent},
+		eventExtra: &eventExtra{reason: lossReason(loss.Reason), tags: loss.Unsent},
 	})
 }
 

@@ -45,7 +45,7 @@ type gap struct {
 	calls int // how many calls ended with the loss
 }
 
-func (r *record) spares() *spares { return &r.options.Wheel.spares }
+func (r *record) pools() *pools { return &r.options.Wheel.pools }
 
 // now is the time on the Conn's monotonic clock.
 func (r *record) now() instant { return time.Since(r.born) }

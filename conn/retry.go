@@ -40,7 +40,7 @@ type attempts struct {
 // takeAttempts returns empty attempts. On the stack of a caller who waits, they would make
 // that twice as large.
 func (c *Conn) takeAttempts() *attempts {
-	if a, ok := c.spares().attempts.Get().(*attempts); ok {
+	if a, ok := c.pools().attempts.Get().(*attempts); ok {
 		return a
 	}
 	return new(attempts)
@@ -49,7 +49,7 @@ func (c *Conn) takeAttempts() *attempts {
 // keepAttempts keeps the attempts of a call that has ended without a panic.
 func (c *Conn) keepAttempts(over *attempts) {
 	*over = attempts{}
-	c.spares().attempts.Put(over)
+	c.pools().attempts.Put(over)
 }
 
 // run makes attempts until one ends the call, and counts the call.

@@ -41,11 +41,11 @@ func TestLostIncarnationStaysGone(t *testing.T) {
 		apply func()
 		gone  bool
 	}{
-		{func() { l.announce(&effect{epoch: 1, particulars: new(particulars)}) }, false},
-		{func() { l.transition(&effect{epoch: 1, particulars: &particulars{from: Initializing, to: Ready}}) }, false},
-		{func() { l.transition(&effect{epoch: 1, particulars: &particulars{from: Ready, to: Backoff}}) }, true},
-		{func() { l.transition(&effect{epoch: 1, particulars: &particulars{from: Backoff, to: Starting}}) }, true},
-		{func() { l.announce(&effect{epoch: 2, particulars: new(particulars)}) }, true},
+		{func() { l.announce(&effect{epoch: 1, eventExtra: new(eventExtra)}) }, false},
+		{func() { l.transition(&effect{epoch: 1, eventExtra: &eventExtra{from: Initializing, to: Ready}}) }, false},
+		{func() { l.transition(&effect{epoch: 1, eventExtra: &eventExtra{from: Ready, to: Backoff}}) }, true},
+		{func() { l.transition(&effect{epoch: 1, eventExtra: &eventExtra{from: Backoff, to: Starting}}) }, true},
+		{func() { l.announce(&effect{epoch: 2, eventExtra: new(eventExtra)}) }, true},
 	} {
 		step.apply()
 		if status := c.Status(); c.status.isGone(1) != step.gone || c.status.isGone(2) == (status.Epoch == 2) {

@@ -12,7 +12,7 @@ import (
 func TestSpareCallHoldsNothing(t *testing.T) {
 	c := New(deadTransport{}, Options{})
 	ended := &call{out: outboundFrame{frame: make([]byte, 1)}, route: transport.Route{Arguments: new(transport.Arguments)}}
-	c.spares().keepCall(ended)
+	c.pools().putCall(ended)
 	if ended.out.frame != nil || ended.route.Arguments != nil {
 		t.Errorf("it holds %+v with the route %+v, want nothing", ended.out, ended.route)
 	}
@@ -28,7 +28,7 @@ func TestNotificationOfACallerThatLeftIsNotUsedAgain(t *testing.T) {
 			c := New(deadTransport{}, Options{})
 			ctx, leave := context.WithCancel(t.Context())
 			leave()
-			waiting := c.spares().takeCall(nil)
+			waiting := c.pools().getCall(nil)
 			go func() {
 				synctest.Wait() // until the caller waits for the loop
 				waiting.settle(outcome{ending: ending{cause: Answered}})
@@ -36,7 +36,7 @@ func TestNotificationOfACallerThatLeftIsNotUsedAgain(t *testing.T) {
 			if o := c.awaitTaken(ctx, waiting); o.cause != Answered {
 				t.Fatalf("the notification was %v, want that it was accepted", o.cause)
 			}
-			if next := c.spares().takeCall(nil); next == waiting {
+			if next := c.pools().getCall(nil); next == waiting {
 				t.Fatal("the next notification uses the same call")
 			}
 		})

@@ -15,7 +15,7 @@ func (d *driver) streamOpened(number transport.Stream, id int64) {
 }
 
 func (d *driver) streamLost(number transport.Stream) {
-	d.stepCurrent(event{kind: streamLost, stream: number, particulars: &particulars{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
+	d.stepCurrent(event{kind: streamLost, stream: number, eventExtra: &eventExtra{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
 }
 
 func (d *driver) cutStream(number transport.Stream, delay time.Duration) {

@@ -23,7 +23,7 @@ func (l *loop) run(held actor.Held) {
 		switch {
 		case over:
 			l.leave()
-			l.over(err)
+			l.onEnd(err)
 			return
 		case j != nil: // another goroutine may get the loop meanwhile
 			if held = l.complete(j); !held.OK() {

@@ -96,7 +96,7 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 // Guarantees: G-0048.1
 func TestLentMailboxLosesNoEvent(t *testing.T) {
 	const posters, bursts, burst = 8, 500, 3
-	box := mailbox{spares: new(spares)}
+	box := mailbox{pools: new(pools)}
 	var taken, readers int // of the reader; the race detector would report two at a time
 	read := func(held actor.Held) {
 		readers++
@@ -178,7 +178,7 @@ func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 	for state, takes := range map[State]bool{Ready: true, Closing: false} {
 		c := New(dead{}, Options{Dialect: cancellingDialect{}})
 		c.status.replace(Status{State: state})
-		l := &loop{record: &c.record, mailbox: mailbox{spares: new(spares)}}
+		l := &loop{record: &c.record, mailbox: mailbox{pools: new(pools)}}
 		l.mailbox.open(func(actor.Held) {})
 		if got := (&receiver{record: &c.record, loop: l}).StreamBegun(1); got != takes {
 			t.Errorf("%v: StreamBegun returned %v, want %v", state, got, takes)

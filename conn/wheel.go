@@ -22,7 +22,7 @@ type Wheel struct {
 	parking slots.Slots[ticked] // the loops that may park
 
 	workers workers
-	spares  spares
+	pools   pools
 }
 
 // A ticked is a loop as a Wheel knows it. lendTick runs on the goroutine of the Wheel's timer, and

@@ -13,7 +13,7 @@ import (
 
 // idle returns a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
-	l := &loop{record: &newConn(initiator, Starting, Options{}).record, mailbox: mailbox{spares: new(spares)}}
+	l := &loop{record: &newConn(initiator, Starting, Options{}).record, mailbox: mailbox{pools: new(pools)}}
 	plays(l)
 	return l
 }
@@ -156,7 +156,7 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
 		l.step(&event{kind: tick}) // for another deadline
-		l.step(&event{kind: linkLost, epoch: 1, particulars: &particulars{reason: Reason{Kind: LinkBroken}}})
+		l.step(&event{kind: linkLost, epoch: 1, eventExtra: &eventExtra{reason: Reason{Kind: LinkBroken}}})
 		worked(l)
 		w.wantEmpty(t)
 		finish(l)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/internal/lazyworker"
 )
 
 // An EventKind says what happened.
@@ -64,7 +64,7 @@ const (
 // An eventQueue calls the hook for each event, in order, on a goroutine that
 // exists only while there are events.
 type eventQueue struct {
-	ondemand.Worker
+	lazyworker.Worker
 	supervisor string
 	hook       func(Event) // may be nil
 

@@ -27,30 +27,18 @@
 //
 // # Optional interfaces
 //
-// A transport, a link or a receiver can implement more than its interface requires. Its
-// user asks for each of these by a type assertion, and works without them.
+// A transport, a link, a receiver or an exchange can do more than its interface requires, and report
+// facts about itself. Its user finds these interfaces with As, and works without them. A wrapper with a
+// method Unwrap keeps all of those that it does not implement itself.
 //
-//	of a Transport      implemented by                    used for
-//	Checked             stdio.Command, streamable, sse    Connect fails immediately for a wrong configuration
-//	Named               stdio.Command, streamable, sse    the name of a session
-//	Located             streamable, sse                   sessions with one endpoint reconnect together
-//	ProcessStarter      stdio.Command                     a peer that installs itself first gets time for that
-//	ArgumentMirror      streamable                        arguments that are repeated in headers
-//	NonBlockingOpener   inmem                             opening without another goroutine
-//
-//	of a Link           implemented by                    used for
-//	ActivityRecorder    stdio, streamable, sse (clients)  a peer that sends slowly is not taken for dead
-//	RequestPerMessage   streamable, sse (clients)         an idle peer is probed rarely
-//	Networked           streamable, sse (both sides)      telemetry: version of HTTP, session id
-//	Flusher             stdio, inmem                      several frames are sent together
-//	NonBlockingCloser   inmem                             closing without another goroutine
-//
-//	of a Receiver       called by                         used for
-//	Worker              stdio, inmem                      a frame is processed where it is read
-//	ServingWorker       stdio                             a handler runs where its request is read
-//	StreamWorker        streamable                        as Worker; a request need not wait for credit
-//
-// The receivers of package conn implement all three. Transcript and fault wrap other
-// transports and links. Transcript passes on the first five of transports and the first
-// three of links; fault passes on those three of links.
+//	interface       of           implemented by                         used for
+//	Describer       a Transport  stdio.Command, streamable, sse, inmem  names, sessions with one endpoint, a child process, ...: see Traits
+//	Checked         a Transport  stdio.Command, streamable, sse         a wrong configuration fails immediately
+//	LinkDescriber   a Link       stdio, streamable, sse                 signs of life, how often an idle peer is probed, telemetry: see LinkTraits
+//	Flusher         a Link       stdio, inmem                           several frames are sent together
+//	Keeper          a Link       streamable's server                    sessions that outlive their process
+//	Runner          a Receiver   conn                                   frames and handlers run where they are read
+//	Doubter         a Receiver   conn                                   an answer that is no sign of life
+//	Reserver        an Exchange  streamable                             large answers are refused before they are encoded
+//	Forwarder       an Exchange  streamable, with several nodes         what only another node has
 package transport

@@ -36,7 +36,7 @@ type socket interface {
 type link struct {
 	socket   socket
 	receiver receiver
-	heard    atomic.Pointer[time.Time] // when bytes last came in; nil: none have
+	lastRead atomic.Pointer[time.Time] // when bytes last came in; nil: none have
 	gone     chan struct{}             // closed when the link has ended
 
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func (l *link) end(reason error) {
 // closing, it reads and discards frames. Otherwise the system would reset the connection
 // when the socket is closed, and the peer could lose the last frames.
 func (l *link) read() error {
-	from := bufio.NewReaderSize(heard{l}, readAhead)
+	from := bufio.NewReaderSize(reading{l}, readAhead)
 	for {
 		frame, err := readFrame(from)
 		switch {
@@ -239,19 +239,19 @@ func (l *link) Close(grace time.Duration) error {
 // noticed only if the program sets conn.Tuning.Liveness.
 func (l *link) LinkTraits() transport.LinkTraits {
 	traits := transport.LinkTraits{RecordsReads: true}
-	if heard := l.heard.Load(); heard != nil {
-		traits.LastRead = *heard
+	if lastRead := l.lastRead.Load(); lastRead != nil {
+		traits.LastRead = *lastRead
 	}
 	return traits
 }
 
-// heard is a reader of a link's socket that stores when bytes came in.
-type heard struct{ *link }
+// reading is a reader of a link's socket that stores when bytes came in.
+type reading struct{ *link }
 
-func (h heard) Read(p []byte) (int, error) {
-	n, err := h.socket.Read(p)
+func (r reading) Read(p []byte) (int, error) {
+	n, err := r.socket.Read(p)
 	if now := time.Now(); n > 0 {
-		h.link.heard.Store(&now)
+		r.link.lastRead.Store(&now)
 	}
 	return n, err
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
@@ -31,10 +31,10 @@ type toolNotes struct {
 // A toolNote is what the server said about one tool.
 type toolNote struct {
 	mode       protocol.ToolMode
-	repeatable bool                         // the server says that calling it twice does no harm
-	taskOnly   bool                         // in 2025-11-25: it can only be called as a task
-	output     *compiled[*schema.Validator] // its output schema; nil for none
-	mirrored   *compiled[[]mirror.Argument] // its input schema, if it marks arguments as mirrored; otherwise nil
+	repeatable bool                              // the server says that calling it twice does no harm
+	taskOnly   bool                              // in 2025-11-25: it can only be called as a task
+	output     *compiled[*schema.Validator]      // its output schema; nil for none
+	mirrored   *compiled[[]paramheader.Argument] // its input schema, if it marks arguments as mirrored; otherwise nil
 }
 
 func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
@@ -51,9 +51,9 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 			taskOnly: tool.Execution != nil && tool.Execution.TaskSupport == protocol.TaskRequired,
 			output:   compiledFrom(tool.OutputSchema, before.output, schema.Compile),
 		}
-		if bytes.Contains(tool.InputSchema, []byte(mirror.Keyword)) {
-			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, func(_ context.Context, raw stdjson.RawMessage) ([]mirror.Argument, error) {
-				return mirror.Arguments(raw)
+		if bytes.Contains(tool.InputSchema, []byte(paramheader.Keyword)) {
+			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, func(_ context.Context, raw stdjson.RawMessage) ([]paramheader.Argument, error) {
+				return paramheader.Arguments(raw)
 			})
 		}
 		n.note(tool.Name, before, said)
@@ -106,11 +106,11 @@ type compiled[T any] struct {
 	text    string
 	compile func(context.Context, stdjson.RawMessage) (T, error)
 
-	mu    sync.Mutex
-	done  bool
-	told  bool // the program knows that the schema is refused
-	value T
-	err   error
+	mu       sync.Mutex
+	done     bool
+	reported bool // the program knows that the schema is refused
+	value    T
+	err      error
 }
 
 // compiledFrom reuses what was compiled from the same schema before.
@@ -146,8 +146,8 @@ func (c *compiled[T]) get(ctx context.Context) (T, error) {
 func (c *compiled[T]) tellOnce() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.told
-	c.told = true
+	before := c.reported
+	c.reported = true
 	return !before
 }
 

@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -125,7 +125,7 @@ func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
 func (s *session) learnTools(page *protocol.ListToolsResult) {
 	if s.mirrors && s.peer.Load().Modern() {
 		page.Tools = slices.DeleteFunc(page.Tools, func(tool *protocol.Tool) bool {
-			_, err := mirror.Arguments(tool.InputSchema)
+			_, err := paramheader.Arguments(tool.InputSchema)
 			return err != nil
 		})
 	}
@@ -171,7 +171,7 @@ func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Argum
 	if err != nil {
 		return nil
 	}
-	found := transport.Arguments(mirror.Texts(wanted, p.Arguments))
+	found := transport.Arguments(paramheader.Texts(wanted, p.Arguments))
 	return &found
 }
 

@@ -84,7 +84,7 @@ type knownCall struct {
 // RequestEnded implements conn.Auditor.
 func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemetry.ServeStopped) {
 	r := Record{
-		Duration: e.Queued + e.Duration, Method: in.Method, ID: in.ID(), Origin: cmp.Or(in.Origin, &a.server.nowhere),
+		Duration: e.Queued + e.Duration, Method: in.Method, ID: in.ID(), Origin: cmp.Or(in.Origin, &a.server.noOrigin),
 		Code: e.Code, Err: e.Err,
 	}
 	r.Time = time.Now().Add(-r.Duration)

@@ -42,16 +42,16 @@ type call struct {
 	modern  bool
 	cut     meta.Cut          // its _meta, if that need not be decoded
 	result  any               // what was answered
-	room    any               // memory for a copy of that; nil: none
+	scratch any               // memory for a copy of that; nil: none
 	level   protocol.LogLevel // that this modern request asks for
 
 	asked *asked     // nil until the client or the handler asks something
 	token jsonrpc.ID // the progress token of the client
 	task  *inTask    // set for the call that a task's handler sees; nil for the request itself
 
-	lacksMeta bool // decodeParams has left _meta out
-	entered   bool // middleware and features have seen it
-	noPlace   bool // there was no place for its handler
+	metaDeferred bool // decodeParams has left _meta out
+	entered      bool // middleware and features have seen it
+	noPlace      bool // there was no place for its handler
 
 	// mu also guards asked while CallID and Joined change it.
 	mu      sync.Mutex
@@ -110,7 +110,7 @@ func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call 
 	c.Context, c.in, c.size = ctx, in, in.Size()
 	c.Method, c.Origin, c.call, c.peer = in.Method, in.Origin, c, p
 	if c.Origin == nil {
-		c.Origin = &p.server.nowhere
+		c.Origin = &p.server.noOrigin
 	}
 	return c
 }
@@ -252,7 +252,7 @@ func (c *call) finish() {
 // readProgressToken reads the client's progress token. Null counts as absent. A _meta that was
 // left out has none.
 func (c *call) readProgressToken(params *protocol.RequestParams) error {
-	if c.lacksMeta {
+	if c.metaDeferred {
 		return nil
 	}
 	raw, asked := params.Meta[protocol.MetaProgressToken]

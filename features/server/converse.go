@@ -42,7 +42,7 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 	if c.modern {
 		return converseModern(ctx, c, i)
 	}
-	rs := c.peer.server.asks
+	rs := c.peer.server.askingCalls
 	if i.of.asking == nil {
 		result, err = i.run(ctx)
 	} else {
@@ -119,7 +119,7 @@ func (r *InputRequired) state() (json.RawMessage, error) {
 
 // converseModern serves one round. Whatever the client presents is refused here before the handler runs, or goes on.
 func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (result R, required *protocol.InputRequired, err error) {
-	rs, waits := c.peer.server.asks, i.of.asking != nil && i.of.asking.how == Waits
+	rs, waits := c.peer.server.askingCalls, i.of.asking != nil && i.of.asking.how == Waits
 	st, answers := rs.First(), i.given.InputResponses
 	if i.given.RequestState != nil {
 		if st, answers, err = rs.Open(ctx, i.about, i.given); err != nil {
@@ -141,7 +141,7 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 
 // converseRound runs the handler from its beginning. If it asks, its result is dropped.
 func converseRound[R any](ctx context.Context, c *call, i invocation[R], st *asking.State, answers protocol.InputResponses) (result R, required *protocol.InputRequired, err error) {
-	rs := c.peer.server.asks
+	rs := c.peer.server.askingCalls
 	c.Answers, c.asked.state = answers, st.Own
 	var a *asking.Rerun // nil if the handler must not ask
 	if i.of.asking != nil && i.of.asking.how == Reruns {
@@ -171,7 +171,7 @@ func converseRound[R any](ctx context.Context, c *call, i invocation[R], st *ask
 func converseWaiting[R any](ctx context.Context, c *call, i invocation[R], st *asking.State, answers protocol.InputResponses) (own R, required *protocol.InputRequired, err error) {
 	var w *asking.Waiting
 	var result any // rounds keep the waiting calls of all features together, so they know nothing of the types of results
-	if rs := c.peer.server.asks; i.given.RequestState != nil {
+	if rs := c.peer.server.askingCalls; i.given.RequestState != nil {
 		w, result, required, err = rs.Resume(ctx, c, st, answers)
 	} else {
 		c.Answers = answers // of a client that knows the questions already
@@ -199,7 +199,7 @@ func (c *call) require(about asking.Subject, next *asking.State, required *Input
 	if err != nil {
 		return nil, err
 	}
-	return c.peer.server.asks.Require(c, about, next, required.Requests, own)
+	return c.peer.server.askingCalls.Require(c, about, next, required.Requests, own)
 }
 
 // A waitingContext is the context of a handler that waits. It ends with the call, not
@@ -266,7 +266,7 @@ func newDirect(c *call) *direct {
 
 // Deliver asks the client, unless the call has already asked too often.
 func (d *direct) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	if before, may := d.Round(d.peer.server.asks.MaxRounds()); !may {
+	if before, may := d.Round(d.peer.server.askingCalls.MaxRounds()); !may {
 		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, before)
 	}
 	return d.askClient(ctx, open)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -14,8 +14,8 @@ import (
 
 // mustMirrored returns the arguments that a schema marks as mirrored. It panics if an
 // annotation is invalid, because clients do not offer such a tool.
-func mustMirrored(schema json.RawMessage) []mirror.Argument {
-	all, err := mirror.Arguments(schema)
+func mustMirrored(schema json.RawMessage) []paramheader.Argument {
+	all, err := paramheader.Arguments(schema)
 	if err != nil {
 		panic(err)
 	}
@@ -26,7 +26,7 @@ func mustMirrored(schema json.RawMessage) []mirror.Argument {
 // arguments.
 // A proxy may have decided by the header, and the tool acts by the argument. If they differ, one of the two was
 // deceived.
-func checkHeaders(c *call, params []mirror.Argument, arguments json.RawMessage) error {
+func checkHeaders(c *call, params []paramheader.Argument, arguments json.RawMessage) error {
 	if len(params) == 0 || !c.modern || c.Origin.Headers == nil {
 		return nil
 	}

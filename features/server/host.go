@@ -21,18 +21,18 @@ import (
 // knows nothing of tools, tasks, sessions and the like: these stand on it, and it has to work without any of them. What is needed of them
 // here is set in New, before the first peer.
 type host struct {
-	info    protocol.Implementation
-	rawInfo json.RawMessage             // info in encoded form
-	rawMeta json.RawMessage             // the _meta of most modern results; it contains info
-	known   atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
-	options Options
-	handle  Handler // the middleware, and then innermost
-	nowhere transport.Origin
-	methods atomic.Pointer[map[string]*method] // copied when it changes
-	turns   *turn.Scheduler[sender]            // of the work for requests that do not come with another one
-	hub     *changes.Hub
-	asks    *asking.Calls   // those that ask their client
-	ctx     context.Context // the context of OnUnsubscribe and of other callbacks at the end of sessions
+	info        protocol.Implementation
+	rawInfo     json.RawMessage             // info in encoded form
+	rawMeta     json.RawMessage             // the _meta of most modern results; it contains info
+	known       atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
+	options     Options
+	handle      Handler // the middleware, and then innermost
+	noOrigin    transport.Origin
+	methods     atomic.Pointer[map[string]*method] // copied when it changes
+	turns       *turn.Scheduler[sender]            // of the work for requests that do not come with another one
+	hub         *changes.Hub
+	askingCalls *asking.Calls   // those that ask their client
+	ctx         context.Context // the context of OnUnsubscribe and of other callbacks at the end of sessions
 
 	capabilities interface {
 		modern() *protocol.ServerCapabilities // what modern clients see; shared

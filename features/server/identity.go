@@ -61,7 +61,7 @@ func (c *call) recognize(known *knownClient, text []byte) bool {
 			continue
 		}
 		if last != known {
-			c.peer.spoke(last.client.ProtocolVersion)
+			c.peer.setVersion(last.client.ProtocolVersion)
 		}
 		c.peer.known.Store(last)
 		c.serveKnown(last)
@@ -95,7 +95,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, text []byte) error 
 		return protocol.UnknownLogLevel(refusal.Shorten(string(said.LogLevel), refusal.LongestName))
 	}
 	// Only after all checks: what is refused leaves no trace on the link.
-	c.peer.spoke(said.ProtocolVersion)
+	c.peer.setVersion(said.ProtocolVersion)
 	c.modern, c.level = true, said.LogLevel
 	c.offered = s.capabilities.modern()
 	c.Client = &Client{ProtocolVersion: said.ProtocolVersion, Capabilities: said.ClientCapabilities}
@@ -131,8 +131,8 @@ func (c *call) decodeParams(m *method) error {
 		// If this fails, all is decoded once more, so that the error is the one that the client gets in every case.
 		if m.decode(c.cut.Rest, c.Params, protocol.UnmarshalMembers) == nil {
 			c.cut.Keep()
-			c.lacksMeta = m.mayLackMeta && len(c.peer.server.options.Middleware) == 0
-			if !c.lacksMeta {
+			c.metaDeferred = m.mayLackMeta && len(c.peer.server.options.Middleware) == 0
+			if !c.metaDeferred {
 				c.cut.AddTo(takes)
 			}
 			return nil
@@ -145,7 +145,7 @@ func (c *call) decodeParams(m *method) error {
 // addMeta adds the _meta that decodeParams has left out. Everything that shows the params to the
 // program calls it before.
 func (c *call) addMeta() {
-	if !c.lacksMeta {
+	if !c.metaDeferred {
 		return
 	}
 	c.mu.Lock()

@@ -97,7 +97,7 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 				params P
 				result R
 			})
-			one.Params, one.room = &one.params, &one.result
+			one.Params, one.scratch = &one.params, &one.result
 			return &one.call
 		},
 		decode: func(raw []byte, params any, unmarshal func([]byte, any) error) error {
@@ -123,7 +123,7 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 		},
 		encode: func(c *call, dst []byte, result any) ([]byte, error) {
 			if typed, ok := result.(*R); ok && c.modern && typed != nil {
-				copied := c.room.(*R)
+				copied := c.scratch.(*R)
 				*copied = *typed // results may be shared
 				result = copied
 			}

@@ -147,7 +147,7 @@ func (c *call) askClient(ctx context.Context, open protocol.InputRequests) (prot
 	if c.peer.questions.Add(count) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
 	}
-	ctx, cancel := c.peer.server.asks.Bound(ctx)
+	ctx, cancel := c.peer.server.askingCalls.Bound(ctx)
 	defer cancel(nil)
 	return c.askAll(ctx, cancel, open)
 }

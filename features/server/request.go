@@ -157,7 +157,7 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 func (p *peer) tell(ctx context.Context, method string, params any) error {
 	session := p.session.Load()
 	_, err := p.server.handle(ctx, &Request{
-		Method: method, Params: params, Client: session.client, Session: session, Origin: &p.server.nowhere,
+		Method: method, Params: params, Client: session.client, Session: session, Origin: &p.server.noOrigin,
 		Outgoing: true, Notification: true, peer: p,
 	})
 	return err

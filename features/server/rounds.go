@@ -31,7 +31,7 @@ func (rs *rounds) init(s *host, o AskingOptions) {
 	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call is refused with -32050 | `Options.Audit`
 	// shared: their requests | AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
 	of := places.Places{Handlers: share.NewPlaces(o.MaxWaiting), Bytes: share.NewLasting(o.MaxWaitingBytes, places.Piece(o.MaxWaitingBytes, s.options.MaxMemory/16))}
-	s.asks = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
+	s.askingCalls = asking.NewCalls(asking.NewRounds(limits, sealer, o.Spent), of)
 }
 
 // keyringOf returns the secrets that seal the state of calls: those of the program, or one that no

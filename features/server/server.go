@@ -197,14 +197,14 @@ func (s *Server) Close(ctx context.Context) error {
 	// Conns have ended, the program is told of the subscriptions. Only now nobody can ask for a task, so tasks end.
 	// The other nodes come last: all of these may still have changed something.
 	closed := s.sessions.close(ctx)
-	s.asks.Stop(ErrClosed)
+	s.askingCalls.Stop(ErrClosed)
 	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
 	stuck := s.sessions.wait(ctx, grace)
 	if s.tasks.Tasks != nil {
 		s.tasks.Stop(ErrClosed)
 	}
-	stuck = append(stuck, s.asks.Wait(ctx, grace)...)
+	stuck = append(stuck, s.askingCalls.Wait(ctx, grace)...)
 	if s.tasks.Tasks != nil {
 		stuck = append(stuck, s.tasks.Wait(ctx, grace)...)
 	}

@@ -49,9 +49,9 @@ func (s *host) newPeer(link transport.Link) *peer {
 	return p
 }
 
-// spoke records the revision of a modern request. The revision of a session does not
+// setVersion records the revision of a modern request. The revision of a session does not
 // change.
-func (p *peer) spoke(version string) {
+func (p *peer) setVersion(version string) {
 	if p.session.Load() == nil {
 		p.dialect.Spoke(version)
 	}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
@@ -33,7 +33,7 @@ type tool struct {
 	definition *protocol.Tool
 	input      *schema.Validator
 	output     *schema.Validator // validates results; nil if the tool has no output schema
-	headers    []mirror.Argument
+	headers    []paramheader.Argument
 
 	taskSupport protocol.TaskSupport
 	modern      *protocol.Tool // the definition in 2026-07-28, without task support

@@ -95,9 +95,9 @@ func TestImports(t *testing.T) {
 		from, to string
 		allowed  bool
 	}{
-		{"telemetry", "internal/ondemand", true},
-		{"conn", "internal/ondemand", true},
-		{"internal/ondemand", "telemetry", false},
+		{"telemetry", "internal/lazyworker", true},
+		{"conn", "internal/lazyworker", true},
+		{"internal/lazyworker", "telemetry", false},
 		{"telemetry", "protocol", false},
 		{"telemetry/zaplog", "telemetry", true},
 		{"telemetry/zaplog", "conn", false},

@@ -14,7 +14,7 @@ type layer struct {
 
 // layers contains the layers, lowest first.
 var layers = []layer{
-	{patterns: []string{"internal/actor", "internal/header", "internal/network", "internal/nodename", "internal/ondemand", "internal/private", "internal/redact", "internal/scan", "internal/seal", "internal/share", "internal/suggest", "internal/turn", "internal/wait"}, isolated: true},
+	{patterns: []string{"internal/actor", "internal/header", "internal/lazyworker", "internal/network", "internal/nodename", "internal/private", "internal/redact", "internal/scan", "internal/seal", "internal/share", "internal/suggest", "internal/turn", "internal/wait"}, isolated: true},
 	{patterns: []string{"telemetry"}, about: "events and samples"},
 	{patterns: []string{"protocol/jsonrpc/..."}, about: "JSON-RPC messages"},
 	{patterns: []string{"protocol/..."}, about: "MCP messages, JSON Schema"},

@@ -21,7 +21,7 @@ type link struct {
 	in  inbound
 
 	halfOpen atomic.Bool
-	heard    atomic.Pointer[time.Time] // the LastRead before the link was half open; nil: none
+	lastRead atomic.Pointer[time.Time] // the LastRead before the link was half open; nil: none
 	closing  atomic.Bool
 	bound    atomic.Bool
 	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil if none has
@@ -180,10 +180,10 @@ func (l *link) LinkTraits() transport.LinkTraits {
 		return traits
 	}
 	if !l.halfOpen.Load() {
-		l.heard.Store(&traits.LastRead)
+		l.lastRead.Store(&traits.LastRead)
 	}
-	if heard := l.heard.Load(); heard != nil {
-		traits.LastRead = *heard
+	if lastRead := l.lastRead.Load(); lastRead != nil {
+		traits.LastRead = *lastRead
 	} else {
 		traits.LastRead = time.Time{}
 	}

@@ -117,7 +117,7 @@ func (h *Handler) pass(ctx context.Context, l *serverLink, frame []byte, origin 
 		taken.bytes.Store(int64(n))
 		in.Room = taken
 	}
-	if !l.credit.Take(ctx.Done(), l.closing) || !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+	if !l.credit.Take(ctx.Done(), l.closing) || !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) {
 		if in.Room != nil {
 			in.Room.Release()
 		}

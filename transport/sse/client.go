@@ -144,7 +144,7 @@ func (l *clientLink) begin(address *url.URL) error {
 		body := fmt.Sprintf("a GET was answered with %q, which is no event stream", web.Printable(kind, maxQuoted))
 		return fmt.Errorf("sse: open the stream: %w", &transport.StatusError{Status: response.StatusCode, Body: body})
 	}
-	l.events = eventstream.NewReader(l.heard.Reader(response.Body), l.limit)
+	l.events = eventstream.NewReader(l.reads.Reader(response.Body), l.limit)
 	first, err := l.events.Next()
 	switch {
 	case err == io.EOF:

@@ -46,7 +46,7 @@ type clientLink struct {
 	events   *eventstream.Reader
 	release  func() // called when the link has ended
 
-	heard  parts.Reads
+	reads  parts.Reads
 	known  atomic.Bool // the server has accepted a message, so it knew the session
 	credit parts.Credit
 
@@ -112,7 +112,7 @@ func (l *clientLink) read() error {
 		case err != nil:
 			return fmt.Errorf("sse: read the stream: %w", err)
 		}
-		l.Told.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) })
+		l.Recv.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) })
 	}
 	return transport.ErrClosed
 }
@@ -131,7 +131,7 @@ func (l *clientLink) next() ([]byte, error) {
 // secret part of the address.
 func (l *clientLink) LinkTraits() transport.LinkTraits {
 	return transport.LinkTraits{
-		RequestPerMessage: true, RecordsReads: true, LastRead: l.heard.Last(), Network: transport.Network{HTTP: l.http},
+		RequestPerMessage: true, RecordsReads: true, LastRead: l.reads.Last(), Network: transport.Network{HTTP: l.http},
 	}
 }
 
@@ -198,7 +198,7 @@ func (l *clientLink) take() (m numbered, ok bool) {
 	relieved := l.queue.Relieved()
 	l.Mu.Unlock()
 	if relieved {
-		l.Told.Tell(transport.Receiver.Writable)
+		l.Recv.Tell(transport.Receiver.Writable)
 	}
 	return m, true
 }
@@ -250,7 +250,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		return
 	}
 	defer response.Body.Close()
-	l.heard.Note() // the status of the response has arrived
+	l.reads.Note() // the status of the response has arrived
 	if response.StatusCode/100 == 2 {
 		l.known.Store(true)
 		web.Drain(response.Body)
@@ -282,7 +282,7 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 		return
 	}
 	if m.Tag != 0 { // a sender that gives no tag does not want to know
-		l.Told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+		l.Recv.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
 }
 

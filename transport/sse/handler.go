@@ -294,7 +294,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 		l.end(reason, 0)
 	}()
 	h.acceptor.Accept(l)
-	if !l.told.Bound() || l.isOver() {
+	if !l.recv.Bound() || l.isOver() {
 		return &refusal{status: http.StatusServiceUnavailable, text: "shutting down", identity: l.identity}
 	}
 	reason = transport.ErrPeerClosed // the reason if the ResponseWriter panics in serve

@@ -36,7 +36,7 @@ type serverLink struct {
 	w            http.ResponseWriter
 	control      *http.ResponseController
 
-	told    parts.Receiver
+	recv    parts.Receiver
 	credit  parts.Credit
 	turn    chan struct{} // holds a token while a POST is being delivered
 	wake    chan struct{} // holds a token that makes the goroutine of the GET request check for frames
@@ -73,7 +73,7 @@ func (l *serverLink) LinkTraits() transport.LinkTraits {
 }
 
 // Bind implements transport.Link.
-func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+func (l *serverLink) Bind(to transport.Receiver) { l.recv.Bind(to) }
 
 // Send implements transport.Link. There is no stream but Main.
 func (l *serverLink) Send(o transport.Outbound) error {
@@ -286,7 +286,7 @@ func (l *serverLink) beginWrite(frames int) bool {
 		return false
 	}
 	if l.queue.Drop(frames); l.queue.Relieved() {
-		defer l.told.Tell(transport.Receiver.Writable)
+		defer l.recv.Tell(transport.Receiver.Writable)
 	}
 	l.writing = true
 	l.control.SetWriteDeadline(time.Now().Add(web.WritePatience)) // a writer without deadlines does not block
@@ -322,7 +322,7 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 	l.release(l.small, l.large)
 	l.smallDue, l.largeDue = 0, 0
 	l.mu.Unlock()
-	l.told.Lose(transport.Loss{Reason: reason, Unsent: unsent})
+	l.recv.Lose(transport.Loss{Reason: reason, Unsent: unsent})
 	close(l.gone)
 	return l.left
 }

@@ -23,7 +23,7 @@ var errLeft = errors.New("stdio: another goroutine reads")
 // a goroutine. The link that embeds it decides when it ends, and calls Lose.
 type wire struct {
 	parts.Receiver
-	heard      parts.Reads
+	reads      parts.Reads
 	in         io.ReadCloser
 	out        io.WriteCloser
 	skips      bool // after an oversized frame, the wire continues
@@ -56,7 +56,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
-	w.reader = framing.reader(&releasing{w, w.heard.Reader(newDirectReader(in))}, maxFrame)
+	w.reader = framing.reader(&releasing{w, w.reads.Reader(newDirectReader(in))}, maxFrame)
 	return w
 }
 
@@ -68,7 +68,7 @@ func (w *wire) Bind(to transport.Receiver) {
 
 // LinkTraits implements transport.LinkDescriber.
 func (w *wire) LinkTraits() transport.LinkTraits {
-	return transport.LinkTraits{RecordsReads: true, LastRead: w.heard.Last()}
+	return transport.LinkTraits{RecordsReads: true, LastRead: w.reads.Last()}
 }
 
 // Send implements transport.Link. There is no stream but Main.

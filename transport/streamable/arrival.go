@@ -149,7 +149,7 @@ func (a *arrival) readBody() (refused *refusal) {
 	b := a.received
 	if b == nil {
 		// Only now that the sender is established.
-		b, refused = a.h.room.read(a.w, a.r, a.expected, a.origin)
+		b, refused = a.h.bodies.read(a.w, a.r, a.expected, a.origin)
 	} else {
 		refused = b.decodeFrom(a.ctx(), a.origin)
 	}
@@ -173,7 +173,7 @@ func (a *arrival) sort() {
 	case a.body.initializes():
 		request = initializing
 	}
-	if a.kind = other; a.body.asks {
+	if a.kind = other; a.body.isRequest {
 		a.kind = request
 	}
 }
@@ -303,5 +303,5 @@ func (a *arrival) isShort() bool { return 0 <= a.r.ContentLength && a.r.ContentL
 // receive reads the body of a request whose sender is not established yet.
 // It counts for the address alone, until the sender is established.
 func (a *arrival) receive() (*body, *refusal) {
-	return a.h.room.receive(a.w, a.r, a.expected, web.ClientOf("", web.AddressOf(a.r)))
+	return a.h.bodies.receive(a.w, a.r, a.expected, web.ClientOf("", web.AddressOf(a.r)))
 }

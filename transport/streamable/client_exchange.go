@@ -101,7 +101,7 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	if err == nil {
 		r.foreign = response.StatusCode >= http.StatusInternalServerError
 		if !r.foreign {
-			r.to.heard.Note() // the headers of the response have arrived
+			r.to.reads.Note() // the headers of the response have arrived
 		}
 		r.received = countedBody{response.Body, r}
 		response.Body = &r.received
@@ -194,7 +194,7 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 && !b.of.foreign {
-		b.of.to.heard.Note()
+		b.of.to.reads.Note()
 	}
 	return n, err
 }
@@ -257,7 +257,7 @@ func (r *httpRequest) isForeign(refused *transport.StatusError, body []byte) boo
 	}
 	// It has sent a message, or asks to come back later, so it is the server, and is alive.
 	r.foreign = false
-	r.to.heard.Note()
+	r.to.reads.Note()
 	return false
 }
 

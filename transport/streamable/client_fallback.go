@@ -81,11 +81,11 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 	for _, m := range waiting {
 		l.queue.release(m)
 		if err := older.Send(m.Outbound); err != nil && m.Tag != 0 {
-			l.Told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: true}) })
+			l.Recv.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: true}) })
 		}
 	}
 	if busy {
-		l.Told.Tell(transport.Receiver.Writable)
+		l.Recv.Tell(transport.Receiver.Writable)
 	}
 	return true
 }
@@ -98,14 +98,14 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 type olderReceiver struct{ link *clientLink }
 
 func (r *olderReceiver) Receive(in transport.Inbound) {
-	r.link.Told.Tell(func(to transport.Receiver) { to.Receive(in) })
+	r.link.Recv.Tell(func(to transport.Receiver) { to.Receive(in) })
 }
 
 func (r *olderReceiver) Failed(f transport.Failure) {
-	r.link.Told.Tell(func(to transport.Receiver) { to.Failed(f) })
+	r.link.Recv.Tell(func(to transport.Receiver) { to.Failed(f) })
 }
 
-func (r *olderReceiver) Writable() { r.link.Told.Tell(transport.Receiver.Writable) }
+func (r *olderReceiver) Writable() { r.link.Recv.Tell(transport.Receiver.Writable) }
 
 func (r *olderReceiver) StreamOpened(transport.Stream, transport.Tag) {}
 func (r *olderReceiver) StreamLost(transport.StreamLoss)              {}

@@ -77,7 +77,7 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 
 // LinkTraits implements transport.LinkDescriber.
 func (l *clientLink) LinkTraits() transport.LinkTraits {
-	traits := transport.LinkTraits{RequestPerMessage: true, RecordsReads: true, LastRead: l.remote.heard.Last()}
+	traits := transport.LinkTraits{RequestPerMessage: true, RecordsReads: true, LastRead: l.remote.reads.Last()}
 	older := l.fellBack()
 	if older == nil {
 		traits.Network = l.remote.network()
@@ -152,7 +152,7 @@ func (l *clientLink) open(m *outgoing) {
 	m.stream.tag, m.stream.id, m.stream.modern = m.Tag, m.Route.ID, m.modern()
 	m.stream.initializes = m.Route.Method == protocol.MethodInitialize && !m.modern()
 	l.streams[l.opened] = m.stream
-	l.Told.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
+	l.Recv.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
 }
 
 // abandon records a message that ends with the link.

@@ -49,7 +49,7 @@ func (l *clientLink) startRequests() *outgoing {
 // counts. The caller holds Mu.
 func (l *clientLink) written(m *outgoing) {
 	if l.queue.release(m) {
-		l.Told.Tell(transport.Receiver.Writable)
+		l.Recv.Tell(transport.Receiver.Writable)
 	}
 	l.Check()
 }
@@ -91,7 +91,7 @@ func (l *clientLink) post(m *outgoing) {
 		l.abandon(m, unsent)
 	default:
 		err = inWords(err)
-		l.Told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+		l.Recv.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
 	l.endIf(r.fatal)
 }
@@ -130,7 +130,7 @@ func (l *clientLink) judge(tag transport.Tag, r *httpRequest, refused *transport
 
 // doubt tells the receiver that the server may be gone, or may have forgotten the session.
 func (l *clientLink) doubt(tag transport.Tag, why error) {
-	l.Told.Tell(func(to transport.Receiver) {
+	l.Recv.Tell(func(to transport.Receiver) {
 		if doubter, ok := transport.As[transport.Doubter](to); ok {
 			doubter.Doubt(tag, why)
 		}

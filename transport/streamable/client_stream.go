@@ -76,7 +76,7 @@ func (s *clientStream) await() bool {
 // the stream ends.
 // over is guarded by link.Told and not by link.Mu, because it says what the receiver has heard.
 func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
-	s.link.Told.Tell(func(to transport.Receiver) {
+	s.link.Recv.Tell(func(to transport.Receiver) {
 		if !s.over {
 			s.over = last
 			call(to)
@@ -292,7 +292,7 @@ func (s *clientStream) deliver(in transport.Inbound) {
 	if in.Last {
 		s.link.drop(s)
 	}
-	s.link.Told.Work(func(to transport.Receiver, work bool) {
+	s.link.Recv.Work(func(to transport.Receiver, work bool) {
 		if !s.over {
 			s.over, in.Work = in.Last, work
 			to.Receive(in)

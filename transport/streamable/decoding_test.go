@@ -40,7 +40,7 @@ func TestDecodingOfAMessage(t *testing.T) {
 			t.Errorf("%s: %s", frame, refused.text)
 			continue
 		}
-		got := found{string(b.meta.Version), string(b.meta.Capabilities), "", b.asks, b.modern(), b.initializes()}
+		got := found{string(b.meta.Version), string(b.meta.Capabilities), "", b.isRequest, b.modern(), b.initializes()}
 		if id := b.requestID(); !id.IsZero() {
 			got.id = string(id.Append(nil))
 		}
@@ -100,7 +100,7 @@ func TestDecodingOfABatch(t *testing.T) {
 	} {
 		frame := "[" + strings.Join(test.items, ",") + "]"
 		b := &body{frame: []byte(frame)}
-		if refused := b.decode(); refused != nil || !b.batch || b.asks {
+		if refused := b.decode(); refused != nil || !b.batch || b.isRequest {
 			t.Errorf("%s: got %+v, %v", frame, refused, b.batch)
 		}
 		if refused := b.decodeBatch(); refused != nil {
@@ -110,8 +110,8 @@ func TestDecodingOfABatch(t *testing.T) {
 		for _, o := range b.operations {
 			operations = append(operations, o.Method+" "+string(o.Params))
 		}
-		if got := strings.Join(operations, ", "); b.asks != test.asks || got != test.operations {
-			t.Errorf("%s: asks %v for %q, want %v for %q", frame, b.asks, got, test.asks, test.operations)
+		if got := strings.Join(operations, ", "); b.isRequest != test.asks || got != test.operations {
+			t.Errorf("%s: asks %v for %q, want %v for %q", frame, b.isRequest, got, test.asks, test.operations)
 		}
 		if in := b.take(); in.Message != nil || string(in.Frame) != frame || b.operations != nil || b.frame != nil {
 			t.Errorf("%s: delivered %+v, and kept %+v", frame, in, b)
@@ -119,7 +119,7 @@ func TestDecodingOfABatch(t *testing.T) {
 	}
 	for _, frame := range []string{`[]`, `[{]`, `[` + request} {
 		b := &body{frame: []byte(frame)}
-		if refused := b.decodeBatch(); refused == nil || refused.status != 400 || b.asks {
+		if refused := b.decodeBatch(); refused == nil || refused.status != 400 || b.isRequest {
 			t.Errorf("%s: got %+v", frame, refused)
 		}
 	}

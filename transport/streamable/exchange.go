@@ -29,10 +29,10 @@ var ErrNotReading = errors.New("streamable: the client does not read its respons
 // The receiver hears of the stream's end only if it does not know it: not if it has ended the stream itself, not if the client can come
 // back, and not if the link ends, whose loss says the same.
 type exchange struct {
-	link   *serverLink
-	number transport.Stream
-	id     jsonrpc.ID
-	room   atomic.Int64 // what was taken for the request, until Release
+	link     *serverLink
+	number   transport.Stream
+	id       jsonrpc.ID
+	reserved atomic.Int64 // what was taken for the request, until Release
 
 	needs   need    // what the response must do
 	session outcome // whether the request has begun the session, if it should; only the request's goroutine uses it
@@ -83,7 +83,7 @@ type postedExchange struct {
 }
 
 // openStream opens the stream of a request, for which so much room was taken, and reserves room for the answer.
-func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *HandlerOptions) (*exchange, *refusal) {
+func (l *serverLink) openStream(w http.ResponseWriter, b *body, reserved int, o *HandlerOptions) (*exchange, *refusal) {
 	posted := new(postedExchange)
 	s := &posted.exchange
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
@@ -111,7 +111,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	// that process.
 	l.opened++
 	s.number = l.opened
-	s.room.Store(int64(room))
+	s.reserved.Store(int64(reserved))
 	l.streams.add(s)
 	if s.state.ids = l.idsOf(s.needs); s.state.ids != noIDs {
 		posted.numbered = numbering{to: s.to, stream: s.number, initialID: s.state.ids == initialID, retry: o.Retry}
@@ -140,7 +140,7 @@ func (l *serverLink) idsOf(n need) ids {
 }
 
 // Release implements transport.Room: it gives back what was taken for the request.
-func (s *exchange) Release() { s.link.served.give(s.link.key.Client, int(s.room.Swap(0))) }
+func (s *exchange) Release() { s.link.served.give(s.link.key.Client, int(s.reserved.Swap(0))) }
 
 // serve delivers the request and writes the response. It releases the stream in any
 // case, even if the ResponseWriter panics.
@@ -283,7 +283,7 @@ func (s *exchange) takeFirst(to *response, isLate bool) (frames []transport.Outb
 	}
 	l.mu.Unlock()
 	if relieved {
-		l.told.Tell(transport.Receiver.Writable)
+		l.recv.Tell(transport.Receiver.Writable)
 	}
 	return frames, begins, err
 }
@@ -292,19 +292,19 @@ func (s *exchange) takeFirst(to *response, isLate bool) (frames []transport.Outb
 // receiver that works on this goroutine grants the credit in the same turn, unless it is
 // closing. The error is io.EOF if the stream was ended first.
 func (s *exchange) deliver(ctx context.Context, to *response, b *body) (delivered bool, err error) {
-	told := &s.link.told
-	if told.Lends() {
+	recv := &s.link.recv
+	if recv.Lends() {
 		if b.batch {
 			delivered, err = s.deliverBatch(ctx, b)
 		} else {
-			delivered = told.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
+			delivered = recv.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
 		}
 		if delivered || err != nil {
 			return delivered, err
 		}
 	}
 	// The receiver wants to grant credit first, or works on a goroutine of its own.
-	told.Begin(s.number)
+	recv.Begin(s.number)
 	for {
 		granted, err := s.takeCredit()
 		if err != nil {
@@ -312,7 +312,7 @@ func (s *exchange) deliver(ctx context.Context, to *response, b *body) (delivere
 		}
 		if granted {
 			in := s.take(b)
-			if delivered = told.Receive(in); !delivered { // the link was just lost; first notices it
+			if delivered = recv.Receive(in); !delivered { // the link was just lost; first notices it
 				b.putBack(in)
 			}
 			return delivered, nil
@@ -328,7 +328,7 @@ func (s *exchange) deliver(ctx context.Context, to *response, b *body) (delivere
 // deliverBatch delivers a batch when it is the turn of its client: the receiver takes it apart, and answers some messages at once.
 func (s *exchange) deliverBatch(ctx context.Context, b *body) (delivered bool, err error) {
 	refused := b.inTurn(ctx, func() *refusal {
-		delivered = s.link.told.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
+		delivered = s.link.recv.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
 		return nil
 	})
 	switch {

@@ -188,7 +188,7 @@ func (s *exchange) retire(to *response, err error, delivered bool) {
 		l.failed(tag, transport.ErrNoRoute, true)
 	}
 	if isLost {
-		l.told.Tell(func(to transport.Receiver) {
+		l.recv.Tell(func(to transport.Receiver) {
 			to.StreamLost(transport.StreamLoss{Stream: s.number, Reason: err, Waiting: goesOn})
 		})
 	}

@@ -180,7 +180,7 @@ func (a *arrival) acceptsLess() string {
 // It is refused before any of it is read.
 func (a *arrival) announcesTooMuch() string {
 	if a.r.ContentLength > int64(a.h.options.MaxBody) {
-		return a.h.room.tooLarge().text
+		return a.h.bodies.tooLarge().text
 	}
 	return ""
 }

@@ -175,8 +175,8 @@ func TestTheGateRefusesAsItsTableSays(t *testing.T) {
 			t.Errorf("%s: refused with %+v, and the table says %+v", test.what, test.want, allowed)
 		}
 		made[test.what] = true
-		if a.leave(); a.link != nil || h.room.held() != 0 {
-			t.Errorf("%s: it holds %d bytes and the link %v, want nothing", test.what, h.room.held(), a.link)
+		if a.leave(); a.link != nil || h.bodies.held() != 0 {
+			t.Errorf("%s: it holds %d bytes and the link %v, want nothing", test.what, h.bodies.held(), a.link)
 		}
 		h.Close(0)
 		to.finish(t)

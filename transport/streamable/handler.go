@@ -59,7 +59,7 @@ import (
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
-	room     *room
+	bodies   *bodyBudget
 	common
 	table    *sessionTable
 	node     string // the name of this node in the ids of sessions
@@ -94,13 +94,13 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := ctx.Done()
-	room := newRoom(o.MaxBody, o.MaxHeld, stopped)
+	bodies := newBodyBudget(o.MaxBody, o.MaxHeld, stopped)
 	table := newSessionTable(&o)
 	h := &Handler{
 		acceptor: a, options: o, ctx: ctx, stop: stop, stopped: stopped, node: node,
 		proxies: web.NewProxies(o.TrustedProxies, o.logger()),
-		room:    room,
-		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), turns: room.turns, listed: table},
+		bodies:  bodies,
+		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), turns: bodies.turns, listed: table},
 		table:   table,
 		savings: newSavings(&o),
 	}

@@ -32,14 +32,14 @@ type body struct {
 	batch           bool
 	forwarder       transport.Forwarder // for a request for a task, in a session of one of several nodes
 	implied         bool                // the handler sends the message in the name of a client
-	asks            bool                // the body contains a request, so it needs a response
+	isRequest       bool                // the body contains a request, so it needs a response
 	operations      []Operation         // the operations of a batch
 	frame           []byte
 	whole           time.Time // when all of it had arrived
 	origin          *transport.Origin
 	from            share.Client // the client that sent the body
 	control         http.ResponseController
-	room            *room
+	bodies          *bodyBudget
 	small, large    holding // the bytes that the body takes from the room
 }
 
@@ -127,7 +127,7 @@ func (b *body) inTurn(ctx context.Context, work func() *refusal) (refused *refus
 	if b.batch {
 		cost *= batchCost
 	}
-	if err := b.room.turns.DoBefore(ctx, b.due(), b.from, cost, func() { refused = work() }); err != nil {
+	if err := b.bodies.turns.DoBefore(ctx, b.due(), b.from, cost, func() { refused = work() }); err != nil {
 		return overloaded(b.requestID(), errNotItsTurn.Error())
 	}
 	return refused
@@ -146,7 +146,7 @@ func (b *body) decode() *refusal {
 	if err != nil {
 		return undecodable(err)
 	}
-	b.Message, b.asks = m, m.Kind == jsonrpc.KindRequest
+	b.Message, b.isRequest = m, m.Kind == jsonrpc.KindRequest
 	if given, repeated := jsonrpc.Member(m.Params, "_meta"); !repeated {
 		b.meta = metaOf(given)
 	}
@@ -178,7 +178,7 @@ func (b *body) decodeBatch() *refusal {
 		b.Memory += item.Message.Memory
 		// A malformed message is answered as well, if it has an id.
 		if item.Err != nil && item.Err.ReplyDue() || item.Message.Kind == jsonrpc.KindRequest {
-			b.asks = true
+			b.isRequest = true
 		}
 		if item.Err == nil && item.Message.Method != "" {
 			b.operations = append(b.operations, Operation{item.Message.Method, item.Message.Params})
@@ -220,8 +220,8 @@ func (b *bodyReader) arrived(w http.ResponseWriter) {
 }
 
 // read reads and decodes the body of a request. The caller releases it.
-func (room *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
-	b, refused := room.receive(w, r, expected, web.ClientOf(origin.Identity, origin.Address()))
+func (bodies *bodyBudget) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
+	b, refused := bodies.receive(w, r, expected, web.ClientOf(origin.Identity, origin.Address()))
 	if refused != nil {
 		return nil, refused
 	}
@@ -234,12 +234,12 @@ func (room *room) read(w http.ResponseWriter, r *http.Request, expected expected
 
 // receive reads the body of a request, whose sender need not be established yet. The caller
 // releases it.
-func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expectedBody, from share.Client) (*body, *refusal) {
-	if r.ContentLength > int64(room.maxBody) {
-		return nil, room.tooLarge()
+func (bodies *bodyBudget) receive(w http.ResponseWriter, r *http.Request, expected expectedBody, from share.Client) (*body, *refusal) {
+	if r.ContentLength > int64(bodies.maxBody) {
+		return nil, bodies.tooLarge()
 	}
-	b := &body{control: expected.control, room: room, small: holding{room.small, from, 0}, large: holding{room.large, from, 0}}
-	reader := bodyReader{body: b, pace: newPace(expected), most: room.maxBody}
+	b := &body{control: expected.control, bodies: bodies, small: holding{bodies.small, from, 0}, large: holding{bodies.large, from, 0}}
+	reader := bodyReader{body: b, pace: newPace(expected), most: bodies.maxBody}
 	if r.ContentLength >= 0 {
 		reader.most = int(r.ContentLength)
 	}
@@ -256,19 +256,19 @@ func (b *body) decodeFrom(ctx context.Context, origin *transport.Origin) *refusa
 	return b.inTurn(ctx, b.decode)
 }
 
-func (room *room) tooLarge() *refusal {
-	text := fmt.Sprintf("the body is above the limit of %d bytes", room.maxBody)
+func (bodies *bodyBudget) tooLarge() *refusal {
+	text := fmt.Sprintf("the body is above the limit of %d bytes", bodies.maxBody)
 	return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, text: text}
 }
 
 // A bodyReader reads one body. It claims room after bytes have arrived, so a client that announces a body without
-// sending it holds nothing: at most web.SmallBody, and after these have arrived what was announced, or room.maxBody if nothing
+// sending it holds nothing: at most web.SmallBody, and after these have arrived what was announced, or bodies.maxBody if nothing
 // was. It claims that at once, because bodies that have partly arrived would wait for each other. Each piece that
 // arrives extends the deadline.
 type bodyReader struct {
 	*body
 	pace
-	most int // the length or, if that was not announced, room.maxBody
+	most int // the length or, if that was not announced, bodies.maxBody
 }
 
 var errNotItsTurn = errors.New("it was not the turn of the client")
@@ -278,7 +278,7 @@ var errNoRoom = errors.New("too much is waiting to be served")
 // readAll reads the body. It reads one byte more than there may be, to tell a body that ends there from
 // one that goes on.
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
-	limit := b.room.maxBody + 1
+	limit := b.bodies.maxBody + 1
 	if r.ContentLength >= 0 {
 		limit = int(r.ContentLength) + 1 // one byte more, to read up to the end
 	}
@@ -297,7 +297,7 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	case err == errNoRoom:
 		return overloaded(jsonrpc.ID{}, err.Error())
 	case len(b.frame) == limit:
-		return b.room.tooLarge()
+		return b.bodies.tooLarge()
 	case err == io.EOF:
 		b.whole = time.Now()
 		b.arrived(w)
@@ -315,8 +315,8 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 // Until then the bytes are in memory that requests reuse: a client that only announces a body holds no
 // room.
 func (b *bodyReader) readFirst(r *http.Request, limit int) error {
-	first := b.room.first.Get().(*[firstRead]byte)
-	defer b.room.first.Put(first)
+	first := b.bodies.first.Get().(*[firstRead]byte)
+	defer b.bodies.first.Put(first)
 	b.allow(0)
 	n, err := 0, error(nil)
 	for n == 0 && err == nil {
@@ -381,7 +381,7 @@ func (b *bodyReader) unreadable(err error) *refusal {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
 	case errors.As(err, &tooLarge):
-		return b.room.tooLarge()
+		return b.bodies.tooLarge()
 	default:
 		return &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
 	}

@@ -53,11 +53,11 @@ func TestBodyThatStopsComing(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	for s.handler.room.small.Held() == 0 && s.ctx.Err() == nil {
+	for s.handler.bodies.small.Held() == 0 && s.ctx.Err() == nil {
 		s.do("PUT", "", nil)
 	}
 	conn.Close()
-	for s.handler.room.small.Held() > 0 {
+	for s.handler.bodies.small.Held() > 0 {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
 			t.Fatal("the memory of the body is not free again, want it to be")
 		}
@@ -74,7 +74,7 @@ func TestSilentBodiesHoldLittle(t *testing.T) {
 		conn := s.dial()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", room/clients)
 	}
-	for s.handler.room.small.Held() < clients*web.SmallBody {
+	for s.handler.bodies.small.Held() < clients*web.SmallBody {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
 			t.Fatal("the bodies hold no memory, want some")
 		}
@@ -124,7 +124,7 @@ func TestBodiesThatWaitForEachOther(t *testing.T) {
 		if one, other := <-first, <-second; one != 200 || other != 200 {
 			t.Errorf("got %d and %d, want 200 twice", one, other)
 		}
-		if held := b.handler.room.held(); held > 0 {
+		if held := b.handler.bodies.held(); held > 0 {
 			t.Errorf("%d bytes are held without a body", held)
 		}
 	})
@@ -204,7 +204,7 @@ func TestBodiesOfOneClientLeaveRoomForOthers(t *testing.T) {
 				t.Errorf("a body that stalls: got %d", got)
 			}
 		}
-		if held := b.handler.room.held(); held > 0 {
+		if held := b.handler.bodies.held(); held > 0 {
 			t.Errorf("%d bytes are held without a body, want none", held)
 		}
 	})
@@ -375,7 +375,7 @@ func TestBodiesHeldAreBounded(t *testing.T) {
 		if first.Code != 200 || second.Code != 503 || third.Code != 200 || fourth.Code != 503 {
 			t.Errorf("got the statuses %d %d %d %d, want first.Code == 200, second.Code == 503, third.Code == 200 and fourth.Code == 503", first.Code, second.Code, third.Code, fourth.Code)
 		}
-		if held := b.handler.room.held(); held > 0 {
+		if held := b.handler.bodies.held(); held > 0 {
 			t.Errorf("%d bytes are held without a body", held)
 		}
 	})

@@ -76,7 +76,7 @@ func (a *arrival) hop(to http.Handler) (served bool, owner string, refused *refu
 	}
 	switch {
 	case length > int64(a.h.options.MaxBody):
-		return true, "", a.h.room.tooLarge()
+		return true, "", a.h.bodies.tooLarge()
 	case a.received != nil:
 	case a.r.Body == nil || length <= 0 || length > web.SmallBody || on == notRetried:
 		return a.stream(to, on)

@@ -77,7 +77,7 @@ func (a *arrival) staysHere() bool {
 			return true
 		}
 	}
-	return !b.asks || nodeOf(b) != ""
+	return !b.isRequest || nodeOf(b) != ""
 }
 
 // ended waits until a link has ended. It reports false if ctx ends before.

@@ -67,7 +67,7 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 	// In the table already, so that the link counts while its acceptor may take long, but no request
 	// finds it.
 	l.accept()
-	if isOpen = l.told.Bound() && h.table.accepted(l); !isOpen {
+	if isOpen = l.recv.Bound() && h.table.accepted(l); !isOpen {
 		return nil, shuttingDown(id)
 	}
 	return l, nil

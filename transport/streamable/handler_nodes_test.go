@@ -153,21 +153,21 @@ func TestAForwardedBodyLeavesItsRoom(t *testing.T) {
 	var h *Handler
 	var late io.Reader
 	h = newNamed(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		before := h.room.held()
+		before := h.bodies.held()
 		text, err := io.ReadAll(io.LimitReader(r.Body, 10))
-		if half := h.room.held(); err != nil || len(text) != 10 || half != before || half == 0 {
+		if half := h.bodies.held(); err != nil || len(text) != 10 || half != before || half == 0 {
 			t.Errorf("before the body was read, %d bytes are held, %v, want %d", half, err, before)
 		}
-		if _, err := io.ReadAll(r.Body); err != nil || h.room.held() > 0 {
-			t.Errorf("after the body was read, %d bytes are held, %v, want none", h.room.held(), err)
+		if _, err := io.ReadAll(r.Body); err != nil || h.bodies.held() > 0 {
+			t.Errorf("after the body was read, %d bytes are held, %v, want none", h.bodies.held(), err)
 		}
 	}))
 	lines, body := modernLines("tasks/get", "Mcp-Name: there.abc"), modernBody("tasks/get", `"taskId":"there.abc",`)
 	fuzzed(h, "POST", lines, body)
 	h.options.Router = &Nodes{Self: "here", Others: map[string]http.Handler{"there": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Body })}}
 	fuzzed(h, "POST", lines, body)
-	if text, err := io.ReadAll(late); len(text) > 0 || err != nil || h.room.held() > 0 {
-		t.Errorf("after the request: got %q, %v and %d bytes held, want nothing and none", text, err, h.room.held())
+	if text, err := io.ReadAll(late); len(text) > 0 || err != nil || h.bodies.held() > 0 {
+		t.Errorf("after the request: got %q, %v and %d bytes held, want nothing and none", text, err, h.bodies.held())
 	}
 }
 

@@ -14,7 +14,7 @@ var sessionEndNames = [sessionEnds]string{"closed", "evicted", "expired"}
 // and the requests that were refused.
 // The parts are read one after the other, so they need not be of the same moment.
 func (h *Handler) Stats() telemetry.HTTPSample {
-	stats := telemetry.HTTPSample{Held: h.room.held()}
+	stats := telemetry.HTTPSample{Held: h.bodies.held()}
 	h.table.mu.Lock()
 	stats.Sessions, stats.Shared = len(h.table.sessions), len(h.table.shared)
 	ended := h.table.ended

@@ -53,7 +53,7 @@ func TestStatsAreSortedByStatus(t *testing.T) {
 
 // held counts the bytes of small and large bodies.
 func TestStatsCountTheBytesOfAllBodies(t *testing.T) {
-	m := newRoom(1000, 1000, nil)
+	m := newBodyBudget(1000, 1000, nil)
 	m.small.Take(share.Client{}, 3)
 	m.large.Take(share.Client{}, 40)
 	if got := m.held(); got != 43 {

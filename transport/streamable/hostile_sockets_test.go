@@ -77,7 +77,7 @@ func TestHostileSockets(t *testing.T) {
 			for _, conn := range conns {
 				conn.Close()
 			}
-			for s.handler.room.held() > 0 {
+			for s.handler.bodies.held() > 0 {
 				if s.do(http.MethodPut, "", nil); s.ctx.Err() != nil {
 					t.Fatal("memory is held for bodies of closed connections, want none")
 				}

@@ -12,19 +12,19 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A room limits the bytes of bodies that one handler holds until they are delivered. The first
+// A bodyBudget limits the bytes of bodies that one handler holds until they are delivered. The first
 // web.SmallBody bytes of each body are of a separate pool, so that small bodies never wait for large ones.
-type room struct {
+type bodyBudget struct {
 	maxBody      int // the maximum size of one body, in bytes
 	small, large *share.Pool
 	first        sync.Pool // of *[firstRead]byte
 	turns        *turn.Scheduler[share.Client]
 }
 
-func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
+func newBodyBudget(maxBody, maxHeld int, stopped <-chan struct{}) *bodyBudget {
 	// shared: the first 64 KiB of bodies that arrive | HandlerOptions.MaxHeld bytes | 64 KiB | the body waits, 30 s at most, and is refused with 503 and -32050 | `HTTPSample.Held`, `HTTPSample.Refused`
 	// shared: the rest of these bodies | HandlerOptions.MaxHeld bytes | 256 KiB | the body waits, 30 s at most, and is refused with 503 and -32050 | `HTTPSample.Held`, `HTTPSample.Refused`
-	return &room{
+	return &bodyBudget{
 		maxBody: maxBody,
 		small:   share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, largePiece, stopped),
 		first: sync.Pool{New: func() any { return new([firstRead]byte) }},
@@ -32,8 +32,8 @@ func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 	}
 }
 
-// held returns how many bytes of bodies the room holds.
-func (room *room) held() int { return room.small.Held() + room.large.Held() }
+// held returns how many bytes of bodies are held.
+func (bodies *bodyBudget) held() int { return bodies.small.Held() + bodies.large.Held() }
 
 // A holding is what one body has taken from a pool.
 type holding struct {

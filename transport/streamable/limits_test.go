@@ -114,7 +114,7 @@ func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, HandlerOptions{Stateless: true}, false, func(t *testing.T, b *bench) {
-				turns, end, ended := b.handler.room.turns, make(chan struct{}), make(chan struct{})
+				turns, end, ended := b.handler.bodies.turns, make(chan struct{}), make(chan struct{})
 				places := max(1, runtime.GOMAXPROCS(0)-1)
 				for n := range places {
 					go func() {

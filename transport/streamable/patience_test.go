@@ -178,7 +178,7 @@ func (b *bench) takeTurns(t *testing.T) (end func()) {
 	var doing sync.WaitGroup
 	for n := range max(1, runtime.GOMAXPROCS(0)-1) {
 		doing.Go(func() {
-			_ = b.handler.room.turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, nil, func() { <-over })
+			_ = b.handler.bodies.turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, nil, func() { <-over })
 		})
 	}
 	synctest.Wait()

@@ -56,26 +56,26 @@ func (b *dripBody) Read(p []byte) (int, error) {
 
 func drip(parts ...dripPart) *dripBody { return &dripBody{httptest.NewRecorder(), parts, time.Time{}} }
 
-// A readingRoom is a room that gets bodies of one client.
-type readingRoom struct {
-	*room
+// A readingBudget is a bodyBudget that gets bodies of one client.
+type readingBudget struct {
+	*bodyBudget
 	t      *testing.T
 	server *http.Server
 	length int64 // the announced length; -1: none
 	proto  int
 }
 
-// inRoom runs a test with a room of a quarter of 1 MiB for small and for large bodies.
-func inRoom(t *testing.T, test func(m *readingRoom)) {
+// inBudget runs a test with a budget of a quarter of 1 MiB for small and for large bodies.
+func inBudget(t *testing.T, test func(m *readingBudget)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		test(&readingRoom{room: newRoom(readingLimit, readingLimit, make(chan struct{})), t: t, length: -1, proto: 1})
+		test(&readingBudget{bodyBudget: newBodyBudget(readingLimit, readingLimit, make(chan struct{})), t: t, length: -1, proto: 1})
 	})
 }
 
 const readingLimit = 256 << 10
 
-func (m *readingRoom) request(from *dripBody) *http.Request {
+func (m *readingBudget) request(from *dripBody) *http.Request {
 	r := httptest.NewRequest("POST", "http://mcp.example/", from)
 	r.ContentLength, r.ProtoMajor = m.length, m.proto
 	if m.server != nil {
@@ -85,19 +85,19 @@ func (m *readingRoom) request(from *dripBody) *http.Request {
 }
 
 // read reads a body, and returns the status (200 if it was read) and the time it took.
-func (m *readingRoom) read(from *dripBody, checks time.Duration) (b *body, status int, took time.Duration) {
+func (m *readingBudget) read(from *dripBody, checks time.Duration) (b *body, status int, took time.Duration) {
 	begun := time.Now()
 	r := m.request(from)
 	expected := expectBody(from, r)
 	pass(checks)
-	b, refused := m.room.read(from, r, expected, &transport.Origin{RemoteAddr: "192.0.2.1:1"})
+	b, refused := m.bodyBudget.read(from, r, expected, &transport.Origin{RemoteAddr: "192.0.2.1:1"})
 	if refused != nil {
 		return nil, refused.status, time.Since(begun)
 	}
 	return b, 200, time.Since(begun)
 }
 
-func (m *readingRoom) want(from *dripBody, status int, after time.Duration) *body {
+func (m *readingBudget) want(from *dripBody, status int, after time.Duration) *body {
 	m.t.Helper()
 	b, got, took := m.read(from, 0)
 	if got != status || took != after {
@@ -106,8 +106,8 @@ func (m *readingRoom) want(from *dripBody, status int, after time.Duration) *bod
 	return b
 }
 
-// wantHeld checks what the room holds.
-func (m *readingRoom) wantHeld(small, large int) {
+// wantHeld checks what is held.
+func (m *readingBudget) wantHeld(small, large int) {
 	m.t.Helper()
 	if s, l := m.small.Held(), m.large.Held(); s != small || l != large {
 		m.t.Errorf("got %d and %d bytes held, want %d and %d", s, l, small, large)
@@ -141,7 +141,7 @@ const never = time.Hour
 
 // A body holds memory for the bytes that have arrived, until it is delivered.
 func TestReadingHoldsWhatHasCome(t *testing.T) {
-	inRoom(t, func(m *readingRoom) {
+	inBudget(t, func(m *readingBudget) {
 		first := m.want(drip(dripPart{padded(100), 0}), 200, 0)
 		m.wantHeld(100, 0)
 		if got := cap(first.frame); got > 2*100 {
@@ -169,7 +169,7 @@ func TestReadingHoldsWhatHasCome(t *testing.T) {
 // Guarantees: G-0083.5
 func TestReadingHoldsNothingBeforeTheFirstByte(t *testing.T) {
 	for arrived, held := range map[int]int{0: 0, 1: web.SmallBody, web.SmallBody - 1: web.SmallBody, web.SmallBody: readingLimit + 1} {
-		inRoom(t, func(m *readingRoom) {
+		inBudget(t, func(m *readingBudget) {
 			m.length = readingLimit
 			from, done := drip(dripPart{padded(readingLimit)[:arrived], 0}, dripPart{"x", never}), make(chan struct{})
 			if arrived == 0 {
@@ -191,7 +191,7 @@ func TestReadingHoldsNothingBeforeTheFirstByte(t *testing.T) {
 
 // A body may be as long as announced, and as the handler allows.
 func TestReadingIsBounded(t *testing.T) {
-	inRoom(t, func(m *readingRoom) {
+	inBudget(t, func(m *readingBudget) {
 		for size, status := range map[int]int{readingLimit: 200, readingLimit + 1: 413, 4 * readingLimit: 413} {
 			b := m.want(drip(dripPart{padded(size), 0}), status, 0)
 			if b != nil {
@@ -213,7 +213,7 @@ func TestReadingIsBounded(t *testing.T) {
 // A small body needs no memory for large bodies, however it arrives, and an empty body
 // needs none for small bodies either.
 func TestReadingOfASmallBodyWaitsForNoLargeOne(t *testing.T) {
-	inRoom(t, func(m *readingRoom) {
+	inBudget(t, func(m *readingBudget) {
 		fill(t, m.large, readingLimit)
 		m.large.Claim(share.Client{Identity: "waits"}, 1)
 		var parts []dripPart
@@ -231,7 +231,7 @@ func TestReadingOfASmallBodyWaitsForNoLargeOne(t *testing.T) {
 // The checks before may take any time, but at most a second of the client's time.
 func TestReadingWaitsForTheFirstByte(t *testing.T) {
 	for given, wait := range map[time.Duration]time.Duration{0: web.BodyPatience, 5 * time.Second: 5 * time.Second, time.Hour: web.BodyPatience} {
-		inRoom(t, func(m *readingRoom) {
+		inBudget(t, func(m *readingBudget) {
 			m.server = &http.Server{ReadTimeout: given}
 			from := drip(dripPart{"{", never})
 			expectBody(from, m.request(from))
@@ -241,7 +241,7 @@ func TestReadingWaitsForTheFirstByte(t *testing.T) {
 			m.want(drip(dripPart{"{", never}), 408, wait)
 		})
 	}
-	inRoom(t, func(m *readingRoom) {
+	inBudget(t, func(m *readingBudget) {
 		for checks, wait := range map[time.Duration]time.Duration{
 			time.Second - 1: web.BodyPatience, time.Second: web.BodyPatience + time.Second, time.Minute: web.BodyPatience + time.Minute,
 		} {
@@ -255,7 +255,7 @@ func TestReadingWaitsForTheFirstByte(t *testing.T) {
 // Until a body has arrived, its connection will be closed after the response.
 // Afterwards no deadline is left.
 func TestReadingRestoresTheConnection(t *testing.T) {
-	inRoom(t, func(m *readingRoom) {
+	inBudget(t, func(m *readingBudget) {
 		for _, test := range []struct {
 			length    int64
 			proto     int
@@ -297,7 +297,7 @@ func TestReadingGivesTimeForPieces(t *testing.T) {
 		"a server that allows much":     {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], never}}, 408, 11 * time.Second, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inRoom(t, func(m *readingRoom) {
+			inBudget(t, func(m *readingBudget) {
 				m.server = &http.Server{ReadTimeout: test.server}
 				if b := m.want(drip(test.parts...), test.status, test.after); b != nil {
 					b.release()
@@ -310,7 +310,7 @@ func TestReadingGivesTimeForPieces(t *testing.T) {
 // A body waits half a minute for memory, however often. That does not count for its own
 // deadline.
 func TestReadingWaitsForRoom(t *testing.T) {
-	inRoom(t, func(m *readingRoom) {
+	inBudget(t, func(m *readingBudget) {
 		fill(t, m.small, readingLimit)
 		from := drip(dripPart{padded(60), 0})
 		done := make(chan int, 1)
@@ -328,21 +328,21 @@ func TestReadingWaitsForRoom(t *testing.T) {
 		}
 		m.wantHeld(readingLimit, 0)
 	})
-	inRoom(t, func(m *readingRoom) { // the client has its share
+	inBudget(t, func(m *readingBudget) { // the client has its share
 		for range 2 {
 			m.small.Take(share.Client{Network: "192.0.2.1"}, web.SmallBody)
 		}
 		m.want(drip(dripPart{padded(60), 0}), 503, roomPatience)
 		m.wantHeld(2*web.SmallBody, 0)
 	})
-	inRoom(t, func(m *readingRoom) { // waits three times, the last time without success
+	inBudget(t, func(m *readingBudget) { // waits three times, the last time without success
 		small, large := fill(t, m.small, readingLimit), fill(t, m.large, readingLimit)
 		time.AfterFunc(10*time.Second, small)
 		time.AfterFunc(20*time.Second, large)
 		m.want(drip(dripPart{padded(readingLimit), 0}), 503, roomPatience)
 		m.wantHeld(readingLimit-web.SmallBody, readingLimit-web.SmallBody)
 	})
-	inRoom(t, func(m *readingRoom) { // with memory, it has the time that was left
+	inBudget(t, func(m *readingBudget) { // with memory, it has the time that was left
 		time.AfterFunc(10*time.Second, fill(t, m.small, readingLimit))
 		m.want(drip(dripPart{"{", 0}, dripPart{"x", never}), 408, 10*time.Second+web.BodyPatience)
 	})

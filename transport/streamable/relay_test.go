@@ -108,11 +108,11 @@ func TestForwardLooksAfterBodies(t *testing.T) {
 				if len(text) != size || err != nil {
 					t.Errorf("the second node read %d bytes, %v, want %d", len(text), err, size)
 				}
-				if held := h.room.held(); (held > 0) != small {
+				if held := h.bodies.held(); (held > 0) != small {
 					t.Errorf("%d bytes are held before the response, want them only of a small body", held)
 				}
 				w.WriteHeader(http.StatusOK)
-				if held := h.room.held(); held > 0 {
+				if held := h.bodies.held(); held > 0 {
 					t.Errorf("%d bytes are held during the response, want none", held)
 				}
 			}}

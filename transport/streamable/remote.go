@@ -32,7 +32,7 @@ type remote struct {
 	client   *http.Client
 	header   http.Header
 	auth     web.Authorizer // nil if there is none
-	heard    parts.Reads
+	reads    parts.Reads
 
 	template                              *http.Request // the template of all requests
 	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, shared by requests

@@ -551,13 +551,13 @@ func TestWhatIsNoSignOfLife(t *testing.T) {
 					s.ServeHTTP(w, req)
 				})
 				r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
-				heard := r.link.(*clientLink).remote.heard.Last()
+				heard := r.link.(*clientLink).remote.reads.Last()
 				send(r)
 				var want []transport.Tag
 				if !c.lives {
 					want = []transport.Tag{2}
 				}
-				if lives := r.link.(*clientLink).remote.heard.Last().After(heard); lives != c.lives || !slices.Equal(r.doubts, want) {
+				if lives := r.link.(*clientLink).remote.reads.Last().After(heard); lives != c.lives || !slices.Equal(r.doubts, want) {
 					t.Errorf("%s: got a sign of life: %t, and the doubts %v; want %t and %v", sent, lives, r.doubts, c.lives, want)
 				}
 			}

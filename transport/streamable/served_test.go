@@ -90,7 +90,7 @@ func TestRequestsHoldRoomUntilTheirReceiverReleasesIt(t *testing.T) {
 					if got := pools.open.Held() > 0; got != (name == "10,000 URIs") {
 						t.Errorf("it counts as one that stays open: %t", got)
 					}
-					if held := b.handler.room.held(); held > 0 {
+					if held := b.handler.bodies.held(); held > 0 {
 						t.Errorf("a body that was delivered holds %d", held)
 					}
 					p.mustSend(t, transport.Outbound{Stream: p.newest(), Frame: notice(1)})

@@ -53,7 +53,7 @@ type serverLink struct {
 	stateless bool        // it serves one request, and its client has no session id
 	forced    bool        // nothing more is written; guarded by mu
 	isEnding  atomic.Bool // ending is not nil
-	told      parts.Receiver
+	recv      parts.Receiver
 	credit    budget // of Main
 
 	mu      sync.Mutex
@@ -122,7 +122,7 @@ func (l *serverLink) accept() {
 func (l *serverLink) isShared() bool { return l.session == "" }
 
 // Bind implements transport.Link.
-func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+func (l *serverLink) Bind(to transport.Receiver) { l.recv.Bind(to) }
 
 // LinkTraits implements transport.LinkDescriber.
 func (l *serverLink) LinkTraits() transport.LinkTraits {
@@ -196,7 +196,7 @@ func (l *serverLink) deliver(ctx context.Context, w http.ResponseWriter, b *body
 		return l.refusal(jsonrpc.ID{})
 	}
 	in := b.take()
-	if !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+	if !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) {
 		b.putBack(in)
 		return l.refusal(jsonrpc.ID{})
 	}
@@ -246,7 +246,7 @@ func (l *serverLink) takesBatches() bool {
 }
 
 func (l *serverLink) failed(tag transport.Tag, err error, unsent bool) {
-	l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: tag, Err: err, Unsent: unsent}) })
+	l.recv.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: tag, Err: err, Unsent: unsent}) })
 }
 
 // Close implements transport.Link. What is queued for open
@@ -273,7 +273,7 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 	} else {
 		l.saved.end(true)
 	}
-	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
+	l.recv.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
 	close(ending.gone)
 	return ending.left
 }

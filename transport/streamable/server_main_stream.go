@@ -22,7 +22,7 @@ type mainStream struct {
 	listeners []*response // the last one is in use; the earlier ones are ending
 	head      uint64      // index of the last stored event
 	taken     uint64      // index of the last event that a listener got
-	told      bool        // the log already says that messages are missing
+	reported  bool        // the log already says that messages are missing
 	issued    bool        // the client may know the id of an event
 }
 
@@ -159,7 +159,7 @@ func (l *serverLink) listen(ctx context.Context, w http.ResponseWriter, o *Handl
 	}
 	l.mu.Unlock()
 	if due {
-		l.told.Tell(transport.Receiver.Writable)
+		l.recv.Tell(transport.Receiver.Writable)
 	}
 	if isOver {
 		return l.refusal(jsonrpc.ID{})
@@ -184,10 +184,10 @@ func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
 		return
 	}
 	l.mu.Lock()
-	told := l.main.told
-	l.main.told = true
+	reported := l.main.reported
+	l.main.reported = true
 	l.mu.Unlock()
-	if !told {
+	if !reported {
 		o.logger().Warn("bowline: messages that a client has missed are not kept any more", "identity", l.key.Identity, "address", l.key.Network, "messages", s.numbered.missing)
 	}
 }
@@ -213,6 +213,6 @@ func (l *serverLink) stopListening(w *response) {
 	due := l.main.remove(w) && l.ending == nil
 	l.mu.Unlock()
 	if due {
-		l.told.Tell(transport.Receiver.Writable)
+		l.recv.Tell(transport.Receiver.Writable)
 	}
 }

@@ -88,7 +88,7 @@ func (r *response) next(ctx context.Context) ([]transport.Outbound, error) {
 		frames, relieved, err := r.take()
 		r.link.mu.Unlock()
 		if relieved {
-			r.link.told.Tell(transport.Receiver.Writable)
+			r.link.recv.Tell(transport.Receiver.Writable)
 		}
 		if len(frames) > 0 || err != nil || r.alarm.isOver() {
 			return frames, err

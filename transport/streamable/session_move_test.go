@@ -244,7 +244,7 @@ func TestMovedSessionIsNotUnknown(t *testing.T) {
 			t.Errorf("got %d %v, want 503 with Retry-After: 1", w.Code, w.Header())
 		}
 		l.listed.remove(l, transport.ErrSessionMoved)
-		l.told.Lose(transport.Loss{Reason: transport.ErrSessionMoved})
+		l.recv.Lose(transport.Loss{Reason: transport.ErrSessionMoved})
 	})
 }
 

@@ -178,7 +178,7 @@ func (h *Handler) replay(ctx context.Context, l *serverLink, origin *transport.O
 			l.end(transport.ErrClosed, 0)
 		}
 	}()
-	if l.accept(); !l.told.Bound() {
+	if l.accept(); !l.recv.Bound() {
 		return shuttingDown(jsonrpc.ID{})
 	}
 	record := &l.saved.record // nobody changes these parts of it

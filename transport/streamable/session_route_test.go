@@ -78,7 +78,7 @@ func inMesh(t *testing.T, test func(t *testing.T, m *mesh, a, b, c *meshNode)) {
 				n = m.nodes[name]
 				n.handler.Close(0)
 				n.finish(t)
-				if held := n.handler.room.held(); held > 0 {
+				if held := n.handler.bodies.held(); held > 0 {
 					t.Errorf("node %s: %d bytes of bodies are still held", name, held)
 				}
 			}()
@@ -390,7 +390,7 @@ func TestRouterStopsAfterTwoHops(t *testing.T) {
 				if (w.Header().Get("Retry-After") == "1") != (c.status == 503) {
 					t.Errorf("got the headers %v", w.Header())
 				}
-				if held := b.handler.room.held(); held > 0 {
+				if held := b.handler.bodies.held(); held > 0 {
 					t.Errorf("%d bytes of bodies are still held", held)
 				}
 			})
@@ -441,7 +441,7 @@ func TestRouterKeepsSmallBodies(t *testing.T) {
 				if again := w.Header().Get("Retry-After") == "1"; again != (c.status == 503) {
 					t.Errorf("got the headers %v", w.Header())
 				}
-				if held := b.handler.room.held(); held > 0 {
+				if held := b.handler.bodies.held(); held > 0 {
 					t.Errorf("%d bytes of bodies are still held", held)
 				}
 			})

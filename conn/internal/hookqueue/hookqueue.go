@@ -6,7 +6,7 @@ package hookqueue
 import (
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/internal/lazyworker"
 )
 
 // bound is how many calls wait for slow hooks.
@@ -18,7 +18,7 @@ type Queue struct {
 	// Make makes a call, and recovers its panic. It must be set before the first Submit.
 	Make func(call func())
 
-	worker  ondemand.Worker // its lock guards waiting
+	worker  lazyworker.Worker // its lock guards waiting
 	waiting []func()
 }
 

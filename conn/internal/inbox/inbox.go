@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/internal/lazyworker"
 )
 
 // An Item is what waits in an Inbox.
@@ -39,7 +39,7 @@ type Owner[T Item] interface {
 //
 // The methods that only ask work on a nil Inbox, too: then nothing waits.
 type Inbox[T Item] struct {
-	worker    ondemand.Worker // its lock guards the fields below
+	worker    lazyworker.Worker // its lock guards the fields below
 	owner     Owner[T]
 	bound     int // how many items may wait
 	boundSize int // how many bytes all waiting items may have; a single one may have more

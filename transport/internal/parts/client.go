@@ -27,7 +27,7 @@ const cancelPatience = 5 * time.Second
 // comes before the lock of Told. A Client has no goroutine before the first Run, and none when those have waited
 // in vain for more work.
 type Client struct {
-	Told Receiver
+	Recv Receiver
 	Link Ending // set before the first use
 
 	Mu      sync.Mutex // that of the link
@@ -72,7 +72,7 @@ type unsent struct {
 }
 
 // Bind implements transport.Link.
-func (c *Client) Bind(to transport.Receiver) { c.Told.Bind(to) }
+func (c *Client) Bind(to transport.Receiver) { c.Recv.Bind(to) }
 
 // HasBegun reports whether the link accepts nothing more. Mu is held.
 func (c *Client) HasBegun() bool { return c.begun }
@@ -151,7 +151,7 @@ func (c *Client) finish(reason error) {
 	if !wait.Within(c.idle.Wait(), cancelPatience) {
 		c.left = errors.Join(c.left, fmt.Errorf("%s: an HTTP request has not returned", c.Link.Name()))
 	}
-	c.Told.Lose(transport.Loss{Reason: reason, Unsent: c.tags()})
+	c.Recv.Lose(transport.Loss{Reason: reason, Unsent: c.tags()})
 }
 
 // stop cancels what is running, and prevents that more is started.

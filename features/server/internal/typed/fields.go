@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json"
@@ -111,7 +111,7 @@ func describeTexts(tag reflect.StructTag, s *jsonschema.Schema) {
 		if s.Extra == nil {
 			s.Extra = make(map[string]any)
 		}
-		s.Extra[mirror.Keyword] = header
+		s.Extra[paramheader.Keyword] = header
 	}
 }
 

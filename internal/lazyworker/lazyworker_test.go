@@ -1,4 +1,4 @@
-package ondemand_test
+package lazyworker_test
 
 import (
 	"runtime"
@@ -8,14 +8,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/internal/lazyworker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // queue is a queue of functions.
 type queue struct {
-	ondemand.Worker
+	lazyworker.Worker
 	waiting []func()
 }
 

@@ -1,7 +1,7 @@
-// Package mirror reads which arguments of a tool are mirrored: clients of 2026-07-28 also
+// Package paramheader reads which arguments of a tool are mirrored: clients of 2026-07-28 also
 // send them in headers of the HTTP request, so that proxies can route by them without
 // reading the body (basic/transports/streamable-http).
-package mirror
+package paramheader
 
 import (
 	"bytes"

@@ -1,7 +1,7 @@
-// Package ondemand processes the items of a queue one at a time, on a goroutine
+// Package lazyworker processes the items of a queue one at a time, on a goroutine
 // that exists only while items wait. Packages conn and supervisor use it for
 // their queues of callbacks.
-package ondemand
+package lazyworker
 
 import (
 	"sync"

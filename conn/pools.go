@@ -7,10 +7,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// spares holds the memory that Conns give up when they park, for those that become busy. It
+// pools hold the memory that Conns give up when they park, for those that become busy. It
 // belongs to a Wheel, and so to the Conns that share it. It is not global, because its
 // timers and channels must not pass from one synctest bubble to another.
-type spares struct {
+type pools struct {
 	buffers  sync.Pool // values are *buffers
 	calls    sync.Pool // values are *call
 	attempts sync.Pool // values are *attempts, empty
@@ -59,15 +59,15 @@ func (b *buffers) forMailbox() []event {
 	return b.spare
 }
 
-func (s *spares) takeBuffers() *buffers {
+func (s *pools) getBuffers() *buffers {
 	if spare, ok := s.buffers.Get().(*buffers); ok {
 		return spare
 	}
 	return new(buffers)
 }
 
-// takeCall returns a call that holds a send slot of these.
-func (s *spares) takeCall(slots chan struct{}) *call {
+// getCall returns a call that holds a send slot of these.
+func (s *pools) getCall(slots chan struct{}) *call {
 	waiting, ok := s.calls.Get().(*call)
 	if !ok {
 		waiting = &call{done: make(chan outcome, 1)}
@@ -76,15 +76,15 @@ func (s *spares) takeCall(slots chan struct{}) *call {
 	return waiting
 }
 
-// keepCall keeps a settled call for reuse. Nobody else may refer to it.
-func (s *spares) keepCall(settled *call) {
+// putCall keeps a settled call for reuse. Nobody else may refer to it.
+func (s *pools) putCall(settled *call) {
 	settled.out = outboundFrame{} // cleared separately, because a single statement would need more of the caller's stack
 	settled.route = transport.Route{}
 	s.calls.Put(settled)
 }
 
-// takeTimer returns a running timer. A crowd of callers needs one for each call.
-func (s *spares) takeTimer(wait time.Duration) *time.Timer {
+// getTimer returns a running timer. A crowd of callers needs one for each call.
+func (s *pools) getTimer(wait time.Duration) *time.Timer {
 	timer, ok := s.timers.Get().(*time.Timer)
 	if !ok {
 		return time.NewTimer(wait)
@@ -93,7 +93,7 @@ func (s *spares) takeTimer(wait time.Duration) *time.Timer {
 	return timer
 }
 
-func (s *spares) keepTimer(timer *time.Timer) {
+func (s *pools) putTimer(timer *time.Timer) {
 	timer.Stop() // after Stop its channel is empty
 	s.timers.Put(timer)
 }
