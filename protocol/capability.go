@@ -13,8 +13,8 @@ type Implementation struct {
 	Version     string `json:"version"`
 	Description string `json:"description,omitzero"`
 	WebsiteURL  string `json:"websiteUrl,omitzero"`
-	// Icons are at most MaxIcons when they are decoded.
-	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	// Icons are at most MaxParts when they are decoded.
+	Icons []Icon `json:"icons,omitzero" most:"MaxParts icons"`
 }
 
 // An Icon is an image that stands for a tool, resource, prompt or

@@ -137,7 +137,7 @@ func readIdentifier(text *scan.Text) (id jsonrpc.ID) {
 func decodeContents(text *scan.Text) Contents {
 	blocks := Contents{}
 	for range text.Elements {
-		if len(blocks) == MaxBlocks {
+		if len(blocks) == MaxItems {
 			text.Fail()
 		}
 		if len(blocks) == 0 && typeOf(text) == "text" {

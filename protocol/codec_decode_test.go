@@ -197,7 +197,7 @@ func FuzzPlainReading(f *testing.F) {
 
 // Too many blocks are refused.
 func TestPlainBlocksAreBounded(t *testing.T) {
-	result := &CallToolResult{Content: make(Contents, MaxBlocks+1)}
+	result := &CallToolResult{Content: make(Contents, MaxItems+1)}
 	for i := range result.Content {
 		result.Content[i] = Text("")
 	}

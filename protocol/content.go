@@ -16,7 +16,7 @@ type Content interface {
 	contentType() string
 }
 
-// Contents holds blocks in order, at most MaxBlocks when decoded. A block with an
+// Contents holds blocks in order, at most MaxItems when decoded. A block with an
 // unknown type or a malformed member is decoded as an *UnknownContent, and does not
 // affect the other blocks. A nil block cannot be encoded.
 type Contents []Content
@@ -133,8 +133,8 @@ type ResourceLink struct {
 	MIMEType    string       `json:"mimeType,omitzero"`
 	Size        *int64       `json:"size,omitzero"` // bytes
 	Annotations *Annotations `json:"annotations,omitzero"`
-	// Icons are at most MaxIcons when they are decoded.
-	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	// Icons are at most MaxParts when they are decoded.
+	Icons []Icon `json:"icons,omitzero" most:"MaxParts icons"`
 	Meta  Meta   `json:"_meta,omitzero"`
 }
 
@@ -268,7 +268,7 @@ func readContents(from *jsontext.Decoder, known func(string) Content) (Contents,
 		return nil, err
 	}
 	blocks := Contents{}
-	err = readElements(from, opening, MaxBlocks, "blocks of content", func(block jsontext.Value) error {
+	err = readElements(from, opening, MaxItems, "blocks of content", func(block jsontext.Value) error {
 		blocks = append(blocks, unmarshalContent(block, known))
 		return nil
 	})

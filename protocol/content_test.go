@@ -46,13 +46,13 @@ func TestBlockThatCannotBeReadIsKept(t *testing.T) {
 
 func TestContentsOutsideTheirBounds(t *testing.T) {
 	var contents protocol.Contents
-	most := "[" + strings.Repeat("{},", protocol.MaxBlocks-1) + "{}]"
-	if err := protocol.Unmarshal([]byte(most), &contents); err != nil || len(contents) != protocol.MaxBlocks {
+	most := "[" + strings.Repeat("{},", protocol.MaxItems-1) + "{}]"
+	if err := protocol.Unmarshal([]byte(most), &contents); err != nil || len(contents) != protocol.MaxItems {
 		t.Errorf("got %d blocks, %v", len(contents), err)
 	}
 	var limit *protocol.LimitError
 	err := protocol.Unmarshal([]byte(strings.Replace(most, "{}]", "{},{}]", 1)), &contents)
-	if !errors.As(err, &limit) || limit.Limit != protocol.MaxBlocks {
+	if !errors.As(err, &limit) || limit.Limit != protocol.MaxItems {
 		t.Errorf("one block more got %v", err)
 	}
 	for _, wire := range []string{`{}`, `3`, `"a"`, `[1`, `[]]`} {

@@ -3,7 +3,6 @@ package protocol
 import (
 	"bytes"
 	stdjson "encoding/json"
-	"fmt"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json"
@@ -116,10 +115,4 @@ func contextFault(params []byte) (modern bool, err error) {
 
 func refuseMember(key string) error {
 	return InvalidParams(ReasonMeta, "_meta: "+key+" is missing or malformed")
-}
-
-// UnknownLogLevel returns the error for a request whose _meta asks for log messages of a level
-// that does not exist.
-func UnknownLogLevel(level string) *jsonrpc.Error {
-	return InvalidParams(ReasonMeta, fmt.Sprintf("_meta: %s: unknown level %q", MetaLogLevel, level))
 }

@@ -114,7 +114,7 @@ func TestModernParamsHaveAContext(t *testing.T) {
 
 func TestContextThatCannotBeRead(t *testing.T) {
 	const version, capabilities = versionMember + `"2026-07-28"`, capabilitiesMember + `{}`
-	icons := strings.Repeat("{},", protocol.MaxIcons) + "{}"
+	icons := strings.Repeat("{},", protocol.MaxParts) + "{}"
 	for _, test := range []struct{ meta, names string }{
 		{versionMember + `7,` + capabilities, protocol.MetaProtocolVersion},
 		{versionMember + `null,` + capabilities, protocol.MetaProtocolVersion},
@@ -221,7 +221,7 @@ func BenchmarkModernContext(b *testing.B) {
 
 // Repeated names are refused with the params, not with the context.
 func TestContextWithRepeatedNamesIsRead(t *testing.T) {
-	info := `{"name":"a","version":"1","version":"2","icons":[{"src":"b","src":"c"}],"description":"` + strings.Repeat("d", 2*protocol.MaxIcons) + `"}`
+	info := `{"name":"a","version":"1","version":"2","icons":[{"src":"b","src":"c"}],"description":"` + strings.Repeat("d", 2*protocol.MaxParts) + `"}`
 	params := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":` + info + `}}`
 	read, modern, err := protocol.ModernContext(json.RawMessage(params))
 	if err != nil || !modern || read.ClientInfo == nil || read.ClientInfo.Version != "2" {

@@ -16,8 +16,8 @@
 // keyword is lost. Decode them yourself.
 //
 // A list that a peer sends is bounded. Its field has the limit as a tag, for instance
-// most:"MaxIcons icons": Unmarshal and encoding/json then refuse a message with more than
-// MaxIcons of them, with a [LimitError]. The limit does not hold for what a program encodes.
+// most:"MaxParts icons": Unmarshal and encoding/json then refuse a message with more than
+// MaxParts of them, with a [LimitError]. The limit does not hold for what a program encodes.
 // A nil list is sent as an empty array, or not at all where the list may be absent.
 //
 // Source: https://modelcontextprotocol.io/specification

@@ -80,7 +80,7 @@ func (r *InputRequired) marshalAs(to *jsontext.Encoder, result Result, others ma
 // marshalTo encodes a value from within another.
 func marshalTo(to *jsontext.Encoder, value any) error { return json.MarshalEncode(to, value) }
 
-// InputRequests holds questions by a key that the server chose, at most MaxInputs
+// InputRequests holds questions by a key that the server chose, at most MaxParts
 // when decoded.
 type InputRequests map[string]InputRequest
 
@@ -109,7 +109,7 @@ func (r *InputRequests) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	all := InputRequests{}
-	err := readMembers(raw, jsontext.AllowInvalidUTF8(true), MaxInputs, "input requests", func(key string, value jsontext.Value) (err error) {
+	err := readMembers(raw, jsontext.AllowInvalidUTF8(true), MaxParts, "input requests", func(key string, value jsontext.Value) (err error) {
 		all[key], err = unmarshalInputRequest(key, value)
 		return err
 	})
@@ -139,7 +139,7 @@ func unmarshalInputRequest(key string, raw jsontext.Value) (InputRequest, error)
 	return question, Unmarshal(wire.Params, question)
 }
 
-// InputResponses holds answers by the key of their question, at most MaxInputs
+// InputResponses holds answers by the key of their question, at most MaxParts
 // when decoded.
 type InputResponses map[string]InputResponse
 
@@ -166,7 +166,7 @@ func (r *InputResponses) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	all := InputResponses{}
-	err := readMembers(raw, jsontext.AllowInvalidUTF8(true), MaxInputs, "input responses", func(key string, value jsontext.Value) error {
+	err := readMembers(raw, jsontext.AllowInvalidUTF8(true), MaxParts, "input responses", func(key string, value jsontext.Value) error {
 		all[key] = unmarshalInputResponse(value)
 		return nil
 	})
@@ -283,8 +283,8 @@ type ElicitationCompleteParams struct {
 
 // URLElicitationData is the data of a CodeURLElicitationRequired error.
 type URLElicitationData struct {
-	// Elicitations are at most MaxInputs when they are decoded, and none of them is nil.
-	Elicitations []*ElicitParams `json:"elicitations" most:"MaxInputs elicitations of an error"`
+	// Elicitations are at most MaxParts when they are decoded, and none of them is nil.
+	Elicitations []*ElicitParams `json:"elicitations" most:"MaxParts elicitations of an error"`
 }
 
 // URLElicitationRequired returns the error for a request that cannot be served before the
@@ -306,9 +306,9 @@ type ListRootsParams struct {
 // ListRootsResult holds the roots of a client.
 type ListRootsResult struct {
 	Meta Meta `json:"_meta,omitzero"`
-	// Roots are at most MaxRoots when they are decoded.
+	// Roots are at most MaxItems when they are decoded.
 	// Absent ones are nil.
-	Roots []Root `json:"roots" most:"MaxRoots roots"`
+	Roots []Root `json:"roots" most:"MaxItems roots"`
 }
 
 // A Root is a directory or file in which a client lets servers work.

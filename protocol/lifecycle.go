@@ -33,9 +33,9 @@ type DiscoverParams struct {
 // MetaServerInfo.
 type DiscoverResult struct {
 	CacheableResult
-	// SupportedVersions are at most MaxVersions when they are decoded.
+	// SupportedVersions are at most MaxParts when they are decoded.
 	// Absent ones are nil.
-	SupportedVersions []string           `json:"supportedVersions" most:"MaxVersions supported versions"`
+	SupportedVersions []string           `json:"supportedVersions" most:"MaxParts supported versions"`
 	Capabilities      ServerCapabilities `json:"capabilities"`
 	Instructions      string             `json:"instructions,omitzero"`
 }

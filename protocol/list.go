@@ -10,23 +10,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// These constants limit what one message may contain when it is decoded. Without them, a
-// large frame could contain millions of small values, each of which takes far more memory
-// than its text. Beyond a limit, Unmarshal fails with a [LimitError].
+// These constants limit how many elements a list of a message may have when it is decoded. Without
+// them, a large frame could contain millions of small values, each of which takes far more memory
+// than its text. Beyond a limit, Unmarshal fails with a [LimitError]. Each field says which one holds.
 const (
-	MaxPageItems        = 10_000 // resources, templates, prompts, skills or tasks on one page
-	MaxPageTools        = 10_000 // tools on one page, or offered to a model
-	MaxBlocks           = 10_000 // blocks of content in one result or message
-	MaxMessages         = 10_000 // messages of one prompt or sampling request
-	MaxContents         = 10_000 // contents in one answer to resources/read
-	MaxRoots            = 10_000 // roots of one client
-	MaxResourceURIs     = 10_000 // resources that one subscription names
-	MaxSkillFiles       = 10_000 // files of one skill
-	MaxInputs           = 1_000  // questions in one result, or answers in one request
-	MaxArguments        = 1_000  // arguments that one prompt declares
-	MaxVersions         = 1_000  // revisions that one server supports
-	MaxIcons            = 1_000  // icons of one tool, implementation or link
-	MaxCompletionValues = 1_000  // values of one completion; servers send at most MaxCompletions
+	MaxItems = 10_000 // resources, templates, prompts, skills, tasks or tools on a page; blocks of content; messages; contents; roots; subscriptions; files of a skill
+	MaxParts = 1_000  // arguments of a prompt; icons; questions or answers; revisions; hints; values of a completion, of which servers send at most MaxCompletions
 )
 
 // A LimitError says that a message exceeds one of these limits.

@@ -12,11 +12,11 @@ type Prompt struct {
 	Name        string `json:"name"`
 	Title       string `json:"title,omitzero"` // since 2025-06-18
 	Description string `json:"description,omitzero"`
-	// Arguments are at most MaxArguments when they are decoded.
-	Arguments []PromptArgument `json:"arguments,omitzero" most:"MaxArguments arguments of a prompt"`
-	// Icons are at most MaxIcons when they are decoded.
+	// Arguments are at most MaxParts when they are decoded.
+	Arguments []PromptArgument `json:"arguments,omitzero" most:"MaxParts arguments of a prompt"`
+	// Icons are at most MaxParts when they are decoded.
 	// Since 2025-11-25.
-	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Icons []Icon `json:"icons,omitzero" most:"MaxParts icons"`
 	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]stdjson.RawMessage `json:",unknown"`
@@ -39,9 +39,9 @@ type ListPromptsParams struct {
 // ListPromptsResult is one page of prompts.
 type ListPromptsResult struct {
 	CacheableResult
-	// Prompts are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Prompts are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	Prompts    []*Prompt `json:"prompts" most:"MaxPageItems prompts on a page"`
+	Prompts    []*Prompt `json:"prompts" most:"MaxItems prompts on a page"`
 	NextCursor *string   `json:"nextCursor,omitzero"` // nil on the last page
 }
 
@@ -57,9 +57,9 @@ type GetPromptParams struct {
 type GetPromptResult struct {
 	Result
 	Description string `json:"description,omitzero"`
-	// Messages are at most MaxMessages when they are decoded.
+	// Messages are at most MaxItems when they are decoded.
 	// Absent ones are nil. They are not sent while InputRequired is set.
-	Messages      []PromptMessage `json:"messages" most:"MaxMessages messages of a prompt"`
+	Messages      []PromptMessage `json:"messages" most:"MaxItems messages of a prompt"`
 	InputRequired *InputRequired  `json:",inline"` // the server asks; nil in a complete result
 }
 
@@ -159,9 +159,9 @@ const MaxCompletions = 100
 
 // A Completion proposes values, best first.
 type Completion struct {
-	// Values are at most MaxCompletionValues when they are decoded.
+	// Values are at most MaxParts when they are decoded.
 	// Absent ones are nil.
-	Values  []string `json:"values" most:"MaxCompletionValues values of a completion"`
+	Values  []string `json:"values" most:"MaxParts values of a completion"`
 	Total   *int64   `json:"total,omitzero"` // how many there are; nil when unknown
 	HasMore bool     `json:"hasMore,omitzero"`
 }

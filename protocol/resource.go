@@ -18,9 +18,9 @@ type Resource struct {
 	MIMEType    string       `json:"mimeType,omitzero"`
 	Size        *int64       `json:"size,omitzero"` // bytes, before encoding; nil when unknown
 	Annotations *Annotations `json:"annotations,omitzero"`
-	// Icons are at most MaxIcons when they are decoded.
+	// Icons are at most MaxParts when they are decoded.
 	// Since 2025-11-25.
-	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Icons []Icon `json:"icons,omitzero" most:"MaxParts icons"`
 	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
@@ -35,9 +35,9 @@ type ResourceTemplate struct {
 	Description string       `json:"description,omitzero"`
 	MIMEType    string       `json:"mimeType,omitzero"` // if all of them have the same
 	Annotations *Annotations `json:"annotations,omitzero"`
-	// Icons are at most MaxIcons when they are decoded.
+	// Icons are at most MaxParts when they are decoded.
 	// Since 2025-11-25.
-	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	Icons []Icon `json:"icons,omitzero" most:"MaxParts icons"`
 	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
@@ -52,9 +52,9 @@ type ListResourcesParams struct {
 // ListResourcesResult is one page of resources.
 type ListResourcesResult struct {
 	CacheableResult
-	// Resources are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Resources are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	Resources  []*Resource `json:"resources" most:"MaxPageItems resources on a page"`
+	Resources  []*Resource `json:"resources" most:"MaxItems resources on a page"`
 	NextCursor *string     `json:"nextCursor,omitzero"` // nil on the last page
 }
 
@@ -67,9 +67,9 @@ type ListResourceTemplatesParams struct {
 // ListResourceTemplatesResult is one page of resource templates.
 type ListResourceTemplatesResult struct {
 	CacheableResult
-	// ResourceTemplates are at most MaxPageItems when they are decoded, and none of them is nil.
+	// ResourceTemplates are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	ResourceTemplates []*ResourceTemplate `json:"resourceTemplates" most:"MaxPageItems resource templates on a page"`
+	ResourceTemplates []*ResourceTemplate `json:"resourceTemplates" most:"MaxItems resource templates on a page"`
 	NextCursor        *string             `json:"nextCursor,omitzero"` // nil on the last page
 }
 
@@ -84,9 +84,9 @@ type ReadResourceParams struct {
 // with several.
 type ReadResourceResult struct {
 	CacheableResult
-	// Contents are at most MaxContents when they are decoded.
+	// Contents are at most MaxItems when they are decoded.
 	// Absent ones are nil. They are not sent while InputRequired is set.
-	Contents      []ResourceContents `json:"contents" most:"MaxContents contents of a resource"`
+	Contents      []ResourceContents `json:"contents" most:"MaxItems contents of a resource"`
 	InputRequired *InputRequired     `json:",inline"` // the server asks; nil in a complete result
 }
 
@@ -190,11 +190,11 @@ type SubscriptionFilter struct {
 	ToolsListChanged     bool `json:"toolsListChanged,omitzero"`
 	PromptsListChanged   bool `json:"promptsListChanged,omitzero"`
 	ResourcesListChanged bool `json:"resourcesListChanged,omitzero"`
-	// ResourceSubscriptions are at most MaxResourceURIs when they are decoded.
-	ResourceSubscriptions []string `json:"resourceSubscriptions,omitzero" most:"MaxResourceURIs resource subscriptions"`
-	// TaskIDs are at most MaxResourceURIs when they are decoded.
+	// ResourceSubscriptions are at most MaxItems when they are decoded.
+	ResourceSubscriptions []string `json:"resourceSubscriptions,omitzero" most:"MaxItems resource subscriptions"`
+	// TaskIDs are at most MaxItems when they are decoded.
 	// The tasks extension.
-	TaskIDs []string                   `json:"taskIds,omitzero" most:"MaxResourceURIs task ids"`
+	TaskIDs []string                   `json:"taskIds,omitzero" most:"MaxItems task ids"`
 	Others  map[string]json.RawMessage `json:",unknown"`
 }
 

@@ -9,8 +9,8 @@ import (
 // CreateMessageParams asks a client's model to continue a conversation.
 type CreateMessageParams struct {
 	RequestParams
-	// Messages are at most MaxMessages when they are decoded.
-	Messages         []SamplingMessage `json:"messages" most:"MaxMessages messages of a conversation"`
+	// Messages are at most MaxItems when they are decoded.
+	Messages         []SamplingMessage `json:"messages" most:"MaxItems messages of a conversation"`
 	ModelPreferences *ModelPreferences `json:"modelPreferences,omitzero"`
 	SystemPrompt     string            `json:"systemPrompt,omitzero"`
 	IncludeContext   string            `json:"includeContext,omitzero"` // "none", the default; since 2025-11-25, others need SamplingCapability.Context
@@ -18,9 +18,9 @@ type CreateMessageParams struct {
 	MaxTokens        int64             `json:"maxTokens"` // an upper bound for the client
 	StopSequences    []string          `json:"stopSequences,omitzero"`
 	Metadata         json.RawMessage   `json:"metadata,omitzero"` // an object for the provider of the model
-	// Tools are at most MaxPageTools when they are decoded, and none of them is nil.
+	// Tools are at most MaxItems when they are decoded, and none of them is nil.
 	// Since 2025-11-25; needs SamplingCapability.Tools.
-	Tools      []*Tool       `json:"tools,omitzero" most:"MaxPageTools tools on a page"`
+	Tools      []*Tool       `json:"tools,omitzero" most:"MaxItems tools on a page"`
 	ToolChoice *ToolChoice   `json:"toolChoice,omitzero"` // since 2025-11-25; needs SamplingCapability.Tools
 	Task       *TaskMetadata `json:"task,omitzero"`       // 2025-11-25 only
 }
@@ -28,9 +28,9 @@ type CreateMessageParams struct {
 // ModelPreferences says what kind of model a server would like. The client
 // decides.
 type ModelPreferences struct {
-	// Hints are at most MaxInputs when they are decoded.
+	// Hints are at most MaxParts when they are decoded.
 	// In order of preference; the client uses the first that matches.
-	Hints                []ModelHint `json:"hints,omitzero" most:"MaxInputs model hints"`
+	Hints                []ModelHint `json:"hints,omitzero" most:"MaxParts model hints"`
 	CostPriority         *float64    `json:"costPriority,omitzero"` // 0 to 1, as the two others
 	SpeedPriority        *float64    `json:"speedPriority,omitzero"`
 	IntelligencePriority *float64    `json:"intelligencePriority,omitzero"`
@@ -98,7 +98,7 @@ func (c SamplingContents) MarshalJSONTo(to *jsontext.Encoder) error {
 	return to.WriteValue(raw)
 }
 
-// UnmarshalJSONFrom decodes an array of at most MaxBlocks blocks, or one block.
+// UnmarshalJSONFrom decodes an array of at most MaxItems blocks, or one block.
 // Null becomes nil.
 func (c *SamplingContents) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	if from.PeekKind() == '{' {

@@ -22,7 +22,7 @@ type Skill struct {
 // and its files cannot be listed.
 type SkillResources struct {
 	Dynamic bool
-	Files   []SkillFile // every file, SKILL.md included; at most MaxSkillFiles when decoded
+	Files   []SkillFile // every file, SKILL.md included; at most MaxItems when decoded
 }
 
 // A SkillFile is one file of a skill.
@@ -46,7 +46,7 @@ func (r *SkillResources) UnmarshalJSON(raw []byte) error {
 	var word string
 	switch {
 	case jsontext.Value(raw).Kind() == '[':
-		files := bound{most: MaxSkillFiles, what: "files of a skill"}
+		files := bound{most: MaxItems, what: "files of a skill"}
 		if err := files.check(raw); err != nil {
 			return err
 		}
@@ -69,9 +69,9 @@ type ListSkillsParams struct {
 // not list.
 type ListSkillsResult struct {
 	CacheableResult
-	// Skills are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Skills are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	Skills     []*Skill `json:"skills" most:"MaxPageItems skills on a page"`
+	Skills     []*Skill `json:"skills" most:"MaxItems skills on a page"`
 	NextCursor *string  `json:"nextCursor,omitzero"` // nil on the last page
 }
 
@@ -98,8 +98,8 @@ type ReadDirectoryParams struct {
 // ReadDirectoryResult is one page of a directory.
 type ReadDirectoryResult struct {
 	CacheableResult
-	// Resources are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Resources are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	Resources  []*Resource `json:"resources" most:"MaxPageItems resources on a page"`
+	Resources  []*Resource `json:"resources" most:"MaxItems resources on a page"`
 	NextCursor *string     `json:"nextCursor,omitzero"` // nil on the last page
 }

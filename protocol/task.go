@@ -142,9 +142,9 @@ type ListTasksParams struct {
 // ListTasksResult is one page of tasks.
 type ListTasksResult struct {
 	Meta Meta `json:"_meta,omitzero"`
-	// Tasks are at most MaxPageItems when they are decoded, and none of them is nil.
+	// Tasks are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	Tasks      []*LegacyTask `json:"tasks" most:"MaxPageItems tasks on a page"`
+	Tasks      []*LegacyTask `json:"tasks" most:"MaxItems tasks on a page"`
 	NextCursor *string       `json:"nextCursor,omitzero"` // nil on the last page
 }
 

@@ -16,8 +16,8 @@ type Tool struct {
 	OutputSchema json.RawMessage  `json:"outputSchema,omitzero"` // since 2025-06-18
 	Annotations  *ToolAnnotations `json:"annotations,omitzero"`
 	Execution    *ToolExecution   `json:"execution,omitzero"` // 2025-11-25 only
-	// Icons are at most MaxIcons when they are decoded.
-	Icons []Icon `json:"icons,omitzero" most:"MaxIcons icons"`
+	// Icons are at most MaxParts when they are decoded.
+	Icons []Icon `json:"icons,omitzero" most:"MaxParts icons"`
 	Meta  Meta   `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
@@ -95,9 +95,9 @@ type ListToolsParams struct {
 // ListToolsResult is one page of tools.
 type ListToolsResult struct {
 	CacheableResult
-	// Tools are at most MaxPageTools when they are decoded, and none of them is nil.
+	// Tools are at most MaxItems when they are decoded, and none of them is nil.
 	// Absent ones are nil.
-	Tools      []*Tool `json:"tools" most:"MaxPageTools tools on a page"`
+	Tools      []*Tool `json:"tools" most:"MaxItems tools on a page"`
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
 

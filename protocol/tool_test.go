@@ -36,12 +36,12 @@ func TestPageOfTools(t *testing.T) {
 func TestPageOfToolsIsBounded(t *testing.T) {
 	page := func(tools int) string { return `{"tools":[` + strings.Repeat("{},", tools-1) + "{}]}" }
 	var result protocol.ListToolsResult
-	if err := protocol.Unmarshal([]byte(page(protocol.MaxPageTools)), &result); err != nil || len(result.Tools) != protocol.MaxPageTools {
+	if err := protocol.Unmarshal([]byte(page(protocol.MaxItems)), &result); err != nil || len(result.Tools) != protocol.MaxItems {
 		t.Errorf("got %d tools, %v", len(result.Tools), err)
 	}
 	var limit *protocol.LimitError
-	err := protocol.Unmarshal([]byte(page(protocol.MaxPageTools+1)), &result)
-	if !errors.As(err, &limit) || limit.Limit != protocol.MaxPageTools {
+	err := protocol.Unmarshal([]byte(page(protocol.MaxItems+1)), &result)
+	if !errors.As(err, &limit) || limit.Limit != protocol.MaxItems {
 		t.Errorf("one tool more got %v", err)
 	}
 }

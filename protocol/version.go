@@ -114,8 +114,8 @@ type MissingCapabilityData struct {
 // UnsupportedVersionData is the data of a CodeUnsupportedVersion error. Supported
 // may name legacy revisions: use initialize for those.
 type UnsupportedVersionData struct {
-	// Supported are at most MaxVersions when they are decoded.
-	Supported []string `json:"supported" most:"MaxVersions supported versions"`
+	// Supported are at most MaxParts when they are decoded.
+	Supported []string `json:"supported" most:"MaxParts supported versions"`
 	Requested string   `json:"requested"`
 }
 

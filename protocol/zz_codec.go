@@ -1614,7 +1614,7 @@ func decodeCreateMessageParams(text *scan.Text, to *CreateMessageParams) {
 		case "_meta":
 			to.Meta = readMeta(text)
 		case "messages":
-			to.Messages = decodeSamplingMessageList(text, MaxMessages)
+			to.Messages = decodeSamplingMessageList(text, MaxItems)
 		case "modelPreferences":
 			to.ModelPreferences = new(ModelPreferences)
 			decodeModelPreferences(text, to.ModelPreferences)
@@ -1632,7 +1632,7 @@ func decodeCreateMessageParams(text *scan.Text, to *CreateMessageParams) {
 		case "metadata":
 			to.Metadata = readRaw(text)
 		case "tools":
-			to.Tools = decodeToolList(text, MaxPageTools)
+			to.Tools = decodeToolList(text, MaxItems)
 		case "toolChoice":
 			to.ToolChoice = new(ToolChoice)
 			decodeToolChoice(text, to.ToolChoice)
@@ -1975,7 +1975,7 @@ func decodeDiscoverResult(text *scan.Text, to *DiscoverResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "supportedVersions":
-			to.SupportedVersions = readTexts[string](text, MaxVersions)
+			to.SupportedVersions = readTexts[string](text, MaxParts)
 		case "capabilities":
 			to.Capabilities = ServerCapabilities{}
 			decodeServerCapabilities(text, &to.Capabilities)
@@ -2380,7 +2380,7 @@ func decodeGetPromptResult(text *scan.Text, to *GetPromptResult) {
 		case "description":
 			to.Description = text.String()
 		case "messages":
-			to.Messages = decodePromptMessageList(text, MaxMessages)
+			to.Messages = decodePromptMessageList(text, MaxItems)
 		case "inputRequests":
 			text.Fail()
 		case "requestState":
@@ -3143,7 +3143,7 @@ func decodeListPromptsResult(text *scan.Text, to *ListPromptsResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "prompts":
-			to.Prompts = decodePromptList(text, MaxPageItems)
+			to.Prompts = decodePromptList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3277,7 +3277,7 @@ func decodeListResourceTemplatesResult(text *scan.Text, to *ListResourceTemplate
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "resourceTemplates":
-			to.ResourceTemplates = decodeResourceTemplateList(text, MaxPageItems)
+			to.ResourceTemplates = decodeResourceTemplateList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3411,7 +3411,7 @@ func decodeListResourcesResult(text *scan.Text, to *ListResourcesResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "resources":
-			to.Resources = decodeResourceList(text, MaxPageItems)
+			to.Resources = decodeResourceList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3527,7 +3527,7 @@ func decodeListRootsResult(text *scan.Text, to *ListRootsResult) {
 		case "_meta":
 			to.Meta = readMeta(text)
 		case "roots":
-			to.Roots = decodeRootList(text, MaxRoots)
+			to.Roots = decodeRootList(text, MaxItems)
 		default:
 			text.Value()
 		}
@@ -3626,7 +3626,7 @@ func decodeListSkillsResult(text *scan.Text, to *ListSkillsResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "skills":
-			to.Skills = decodeSkillList(text, MaxPageItems)
+			to.Skills = decodeSkillList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3753,7 +3753,7 @@ func decodeListTasksResult(text *scan.Text, to *ListTasksResult) {
 		case "_meta":
 			to.Meta = readMeta(text)
 		case "tasks":
-			to.Tasks = decodeLegacyTaskList(text, MaxPageItems)
+			to.Tasks = decodeLegacyTaskList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -3863,7 +3863,7 @@ func decodeListToolsResult(text *scan.Text, to *ListToolsResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "tools":
-			to.Tools = decodeToolList(text, MaxPageTools)
+			to.Tools = decodeToolList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -4300,7 +4300,7 @@ func decodeReadDirectoryResult(text *scan.Text, to *ReadDirectoryResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "resources":
-			to.Resources = decodeResourceList(text, MaxPageItems)
+			to.Resources = decodeResourceList(text, MaxItems)
 		case "nextCursor":
 			to.NextCursor = new(string)
 			*to.NextCursor = text.String()
@@ -4451,7 +4451,7 @@ func decodeReadResourceResult(text *scan.Text, to *ReadResourceResult) {
 		case "cacheScope":
 			to.CacheScope = readWord(text)
 		case "contents":
-			to.Contents = decodeResourceContentsList(text, MaxContents)
+			to.Contents = decodeResourceContentsList(text, MaxItems)
 		case "inputRequests":
 			text.Fail()
 		case "requestState":
@@ -5288,7 +5288,7 @@ func decodeResourceLink(text *scan.Text, to *ResourceLink) {
 			to.Annotations = new(Annotations)
 			decodeAnnotations(text, to.Annotations)
 		case "icons":
-			to.Icons = decodeIconList(text, MaxIcons)
+			to.Icons = decodeIconList(text, MaxParts)
 		case "_meta":
 			to.Meta = readMeta(text)
 		default:
@@ -5391,9 +5391,9 @@ func decodeSubscriptionFilter(text *scan.Text, to *SubscriptionFilter) {
 		case "resourcesListChanged":
 			to.ResourcesListChanged = text.Bool()
 		case "resourceSubscriptions":
-			to.ResourceSubscriptions = readTexts[string](text, MaxResourceURIs)
+			to.ResourceSubscriptions = readTexts[string](text, MaxItems)
 		case "taskIds":
-			to.TaskIDs = readTexts[string](text, MaxResourceURIs)
+			to.TaskIDs = readTexts[string](text, MaxItems)
 		default:
 			to.Others = readOther(text, to.Others, name)
 		}
@@ -5628,7 +5628,7 @@ func decodeCompletion(text *scan.Text, to *Completion) {
 	for name := range text.Members {
 		switch string(name) {
 		case "values":
-			to.Values = readTexts[string](text, MaxCompletionValues)
+			to.Values = readTexts[string](text, MaxParts)
 		case "total":
 			to.Total = new(int64)
 			*to.Total = readInteger(text)
@@ -5728,7 +5728,7 @@ func decodeModelPreferences(text *scan.Text, to *ModelPreferences) {
 	for name := range text.Members {
 		switch string(name) {
 		case "hints":
-			to.Hints = decodeModelHintList(text, MaxInputs)
+			to.Hints = decodeModelHintList(text, MaxParts)
 		case "costPriority":
 			to.CostPriority = new(float64)
 			*to.CostPriority = readFloat(text)
@@ -5820,7 +5820,7 @@ func decodeTool(text *scan.Text, to *Tool) {
 			to.Execution = new(ToolExecution)
 			decodeToolExecution(text, to.Execution)
 		case "icons":
-			to.Icons = decodeIconList(text, MaxIcons)
+			to.Icons = decodeIconList(text, MaxParts)
 		case "_meta":
 			to.Meta = readMeta(text)
 		default:
@@ -6287,7 +6287,7 @@ func decodeImplementation(text *scan.Text, to *Implementation) {
 		case "websiteUrl":
 			to.WebsiteURL = text.String()
 		case "icons":
-			to.Icons = decodeIconList(text, MaxIcons)
+			to.Icons = decodeIconList(text, MaxParts)
 		default:
 			text.Value()
 		}
@@ -6436,9 +6436,9 @@ func decodePrompt(text *scan.Text, to *Prompt) {
 		case "description":
 			to.Description = text.String()
 		case "arguments":
-			to.Arguments = decodePromptArgumentList(text, MaxArguments)
+			to.Arguments = decodePromptArgumentList(text, MaxParts)
 		case "icons":
-			to.Icons = decodeIconList(text, MaxIcons)
+			to.Icons = decodeIconList(text, MaxParts)
 		case "_meta":
 			to.Meta = readMeta(text)
 		default:
@@ -6529,7 +6529,7 @@ func decodeResourceTemplate(text *scan.Text, to *ResourceTemplate) {
 			to.Annotations = new(Annotations)
 			decodeAnnotations(text, to.Annotations)
 		case "icons":
-			to.Icons = decodeIconList(text, MaxIcons)
+			to.Icons = decodeIconList(text, MaxParts)
 		case "_meta":
 			to.Meta = readMeta(text)
 		default:
@@ -6634,7 +6634,7 @@ func decodeResource(text *scan.Text, to *Resource) {
 			to.Annotations = new(Annotations)
 			decodeAnnotations(text, to.Annotations)
 		case "icons":
-			to.Icons = decodeIconList(text, MaxIcons)
+			to.Icons = decodeIconList(text, MaxParts)
 		case "_meta":
 			to.Meta = readMeta(text)
 		default:

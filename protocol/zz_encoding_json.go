@@ -81,7 +81,7 @@ func (c *Completion) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (c *Completion) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*completionMembers)(c), bound{"values", MaxCompletionValues, "values of a completion", false})
+	return boundedFrom(from, (*completionMembers)(c), bound{"values", MaxParts, "values of a completion", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -97,7 +97,7 @@ func (c *CreateMessageParams) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (c *CreateMessageParams) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*createMessageParamsMembers)(c), bound{"messages", MaxMessages, "messages of a conversation", false}, bound{"tools", MaxPageTools, "tools on a page", true})
+	return boundedFrom(from, (*createMessageParamsMembers)(c), bound{"messages", MaxItems, "messages of a conversation", false}, bound{"tools", MaxItems, "tools on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -113,7 +113,7 @@ func (d *DiscoverResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (d *DiscoverResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*discoverResultMembers)(d), bound{"supportedVersions", MaxVersions, "supported versions", false})
+	return boundedFrom(from, (*discoverResultMembers)(d), bound{"supportedVersions", MaxParts, "supported versions", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -140,7 +140,7 @@ func (e *ElicitationCapability) UnmarshalJSON(raw []byte) error { return Unmarsh
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (g *GetPromptResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*getPromptResultMembers)(g), bound{"messages", MaxMessages, "messages of a prompt", false})
+	return boundedFrom(from, (*getPromptResultMembers)(g), bound{"messages", MaxItems, "messages of a prompt", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -156,7 +156,7 @@ func (i *Implementation) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (i *Implementation) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*implementationMembers)(i), bound{"icons", MaxIcons, "icons", false})
+	return boundedFrom(from, (*implementationMembers)(i), bound{"icons", MaxParts, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -188,7 +188,7 @@ func (l *ListPromptsResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListPromptsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listPromptsResultMembers)(l), bound{"prompts", MaxPageItems, "prompts on a page", true})
+	return boundedFrom(from, (*listPromptsResultMembers)(l), bound{"prompts", MaxItems, "prompts on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -204,7 +204,7 @@ func (l *ListResourceTemplatesResult) MarshalJSONTo(to *jsontext.Encoder) error 
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListResourceTemplatesResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listResourceTemplatesResultMembers)(l), bound{"resourceTemplates", MaxPageItems, "resource templates on a page", true})
+	return boundedFrom(from, (*listResourceTemplatesResultMembers)(l), bound{"resourceTemplates", MaxItems, "resource templates on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -220,7 +220,7 @@ func (l *ListResourcesResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListResourcesResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listResourcesResultMembers)(l), bound{"resources", MaxPageItems, "resources on a page", true})
+	return boundedFrom(from, (*listResourcesResultMembers)(l), bound{"resources", MaxItems, "resources on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -236,7 +236,7 @@ func (l *ListRootsResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListRootsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listRootsResultMembers)(l), bound{"roots", MaxRoots, "roots", false})
+	return boundedFrom(from, (*listRootsResultMembers)(l), bound{"roots", MaxItems, "roots", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -252,7 +252,7 @@ func (l *ListSkillsResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListSkillsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listSkillsResultMembers)(l), bound{"skills", MaxPageItems, "skills on a page", true})
+	return boundedFrom(from, (*listSkillsResultMembers)(l), bound{"skills", MaxItems, "skills on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -268,7 +268,7 @@ func (l *ListTasksResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListTasksResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listTasksResultMembers)(l), bound{"tasks", MaxPageItems, "tasks on a page", true})
+	return boundedFrom(from, (*listTasksResultMembers)(l), bound{"tasks", MaxItems, "tasks on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -284,7 +284,7 @@ func (l *ListToolsResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (l *ListToolsResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*listToolsResultMembers)(l), bound{"tools", MaxPageTools, "tools on a page", true})
+	return boundedFrom(from, (*listToolsResultMembers)(l), bound{"tools", MaxItems, "tools on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -300,7 +300,7 @@ func (m *ModelPreferences) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (m *ModelPreferences) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*modelPreferencesMembers)(m), bound{"hints", MaxInputs, "model hints", false})
+	return boundedFrom(from, (*modelPreferencesMembers)(m), bound{"hints", MaxParts, "model hints", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -316,7 +316,7 @@ func (p *Prompt) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (p *Prompt) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*promptMembers)(p), bound{"arguments", MaxArguments, "arguments of a prompt", false}, bound{"icons", MaxIcons, "icons", false})
+	return boundedFrom(from, (*promptMembers)(p), bound{"arguments", MaxParts, "arguments of a prompt", false}, bound{"icons", MaxParts, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -332,7 +332,7 @@ func (r *ReadDirectoryResult) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *ReadDirectoryResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*readDirectoryResultMembers)(r), bound{"resources", MaxPageItems, "resources on a page", true})
+	return boundedFrom(from, (*readDirectoryResultMembers)(r), bound{"resources", MaxItems, "resources on a page", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -343,7 +343,7 @@ func (r *ReadDirectoryResult) UnmarshalJSON(raw []byte) error { return Unmarshal
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *ReadResourceResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*readResourceResultMembers)(r), bound{"contents", MaxContents, "contents of a resource", false})
+	return boundedFrom(from, (*readResourceResultMembers)(r), bound{"contents", MaxItems, "contents of a resource", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -359,7 +359,7 @@ func (r *Resource) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *Resource) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*resourceMembers)(r), bound{"icons", MaxIcons, "icons", false})
+	return boundedFrom(from, (*resourceMembers)(r), bound{"icons", MaxParts, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -375,7 +375,7 @@ func (r *ResourceLink) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *ResourceLink) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*resourceLinkMembers)(r), bound{"icons", MaxIcons, "icons", false})
+	return boundedFrom(from, (*resourceLinkMembers)(r), bound{"icons", MaxParts, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -391,7 +391,7 @@ func (r *ResourceTemplate) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (r *ResourceTemplate) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*resourceTemplateMembers)(r), bound{"icons", MaxIcons, "icons", false})
+	return boundedFrom(from, (*resourceTemplateMembers)(r), bound{"icons", MaxParts, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -487,7 +487,7 @@ func (s *SubscriptionFilter) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (s *SubscriptionFilter) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*subscriptionFilterMembers)(s), bound{"resourceSubscriptions", MaxResourceURIs, "resource subscriptions", false}, bound{"taskIds", MaxResourceURIs, "task ids", false})
+	return boundedFrom(from, (*subscriptionFilterMembers)(s), bound{"resourceSubscriptions", MaxItems, "resource subscriptions", false}, bound{"taskIds", MaxItems, "task ids", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -519,7 +519,7 @@ func (t *Tool) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (t *Tool) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*toolMembers)(t), bound{"icons", MaxIcons, "icons", false})
+	return boundedFrom(from, (*toolMembers)(t), bound{"icons", MaxParts, "icons", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -535,7 +535,7 @@ func (u *URLElicitationData) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (u *URLElicitationData) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*urlElicitationDataMembers)(u), bound{"elicitations", MaxInputs, "elicitations of an error", true})
+	return boundedFrom(from, (*urlElicitationDataMembers)(u), bound{"elicitations", MaxParts, "elicitations of an error", true})
 }
 
 // MarshalJSON is Marshal, for encoding/json.
@@ -551,7 +551,7 @@ func (u *UnsupportedVersionData) MarshalJSONTo(to *jsontext.Encoder) error {
 
 // UnmarshalJSONFrom decodes all members, within the limits of lists.
 func (u *UnsupportedVersionData) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	return boundedFrom(from, (*unsupportedVersionDataMembers)(u), bound{"supported", MaxVersions, "supported versions", false})
+	return boundedFrom(from, (*unsupportedVersionDataMembers)(u), bound{"supported", MaxParts, "supported versions", false})
 }
 
 // MarshalJSON is Marshal, for encoding/json.

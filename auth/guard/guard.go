@@ -33,7 +33,7 @@ import (
 const (
 	Timeout    = 10 * time.Second // the time for one fetch, redirects included
 	MaxBody    = 256 << 10        // the size of the body in bytes, after decompression
-	MaxHeader  = 32 << 10         // the size of the response's header in bytes
+	maxHeader  = 32 << 10         // the size of the response's header in bytes
 	maxRefetch = 2                // how many redirects of one GET request are followed
 )
 
@@ -145,7 +145,7 @@ func (g *Guard) newTransports(o Options) transports {
 	transport := func() *http.Transport {
 		return &http.Transport{
 			TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
-			MaxResponseHeaderBytes: MaxHeader, MaxIdleConnsPerHost: max(o.IdleConns, 1), IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: maxHeader, MaxIdleConnsPerHost: max(o.IdleConns, 1), IdleConnTimeout: 30 * time.Second,
 			TLSHandshakeTimeout: Timeout, ResponseHeaderTimeout: Timeout,
 		}
 	}

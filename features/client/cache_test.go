@@ -459,7 +459,7 @@ func TestListsAreBoundedInBytes(t *testing.T) {
 	}}
 	names, err := toolNames(t, openFake(t, fake, client.Options{Conn: conn.Tuning{RequestTimeout: 5 * time.Minute}}))
 	var limit *protocol.LimitError
-	if !errors.As(err, &limit) || limit.Limit != client.MaxListBytes || !strings.Contains(err.Error(), "bytes of tools/list") || len(names) != 7 {
+	if !errors.As(err, &limit) || limit.Limit != 64<<20 || !strings.Contains(err.Error(), "bytes of tools/list") || len(names) != 7 {
 		t.Errorf("got %d pages and %v, want 7 and the limit of bytes", len(names), err)
 	}
 }

@@ -55,6 +55,7 @@ func (f frame) result(result string) string {
 }
 
 const (
+	maxPages     = 1000 // that a range over a list fetches
 	withTools    = `{"tools":{}}`
 	withoutTools = `{}`
 )
@@ -200,7 +201,7 @@ func toolNames(t *testing.T, s *client.Session) (names []string, ended error) {
 			ended = errors.Join(ended, err)
 			continue // an error is the last element
 		}
-		if names = append(names, tool.Name); len(names) > 10*client.MaxPages {
+		if names = append(names, tool.Name); len(names) > 10*maxPages {
 			t.Fatal("the list continues after an error")
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// MaxPages and MaxListBytes limit what one range over a list fetches, because a server may
+// maxPages and maxListBytes limit what one range over a list fetches, because a server may
 // send pages without end.
 const (
-	MaxPages     = 1000
-	MaxListBytes = 64 << 20
+	maxPages     = 1000
+	maxListBytes = 64 << 20
 )
 
 // A list is a method that returns one page of items.
@@ -54,7 +54,7 @@ var (
 // Tools ranges over the tools of all pages. It fetches each page when the range
 // reaches it, and ends after the first error, a *CallError. It wraps ErrStaleCursor
 // if the server was replaced between two pages, ErrRepeatedCursor if a cursor leads
-// back to its own page, and a *protocol.LimitError beyond MaxPages or MaxListBytes.
+// back to its own page, and a *protocol.LimitError beyond 1,000 pages or 64 MiB.
 // Resources, ResourceTemplates and Prompts behave the same way.
 //
 // If the cache holds all pages of the list (Options.CacheBytes,
@@ -106,7 +106,7 @@ func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsP
 func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		view := s.With(s.options)
-		view.options.pages = s.cache.PagesOf(l.Name, MaxPages, s.peer.Load(), s.options.MaxStale)
+		view.options.pages = s.cache.PagesOf(l.Name, maxPages, s.peer.Load(), s.options.MaxStale)
 		w := walk[P, R, E, Q]{list: l, session: view, params: new(P)}
 		for more := true; more; {
 			page, err := w.fetch(ctx)
@@ -148,8 +148,8 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	}
 	var failed *conn.CallError
 	switch {
-	case w.bytes > MaxListBytes:
-		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: MaxListBytes})
+	case w.bytes > maxListBytes:
+		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: maxListBytes})
 	case last.fromCache: // the next page does not come from the server
 	case w.fetched == 1 && err == nil && last.peer != nil:
 		w.session = w.session.boundTo(last.peer.Epoch())
@@ -167,8 +167,8 @@ func (w *walk[P, R, E, Q]) turn(next *string) (more bool, err error) {
 		return false, nil
 	case *cursor != nil && **cursor == *next:
 		return false, answered(w.list.Name, w.lastID, fmt.Errorf("%w: %.100q", ErrRepeatedCursor, *next))
-	case w.fetched == MaxPages:
-		return false, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "pages of " + w.list.Name, Limit: MaxPages})
+	case w.fetched == maxPages:
+		return false, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "pages of " + w.list.Name, Limit: maxPages})
 	default:
 		*cursor = next
 		return true, nil

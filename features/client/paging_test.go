@@ -86,11 +86,11 @@ func TestPagingIsBounded(t *testing.T) {
 	})
 	names, err := toolNames(t, openFake(t, s, client.Options{}))
 	var limit *protocol.LimitError
-	if !errors.As(err, &limit) || limit.Limit != client.MaxPages || !errors.As(err, new(*conn.CallError)) {
-		t.Errorf("got %v, want a *protocol.LimitError, limit.Limit == %v and a *conn.CallError", err, client.MaxPages)
+	if !errors.As(err, &limit) || limit.Limit != maxPages || !errors.As(err, new(*conn.CallError)) {
+		t.Errorf("got %v, want a *protocol.LimitError, limit.Limit == %v and a *conn.CallError", err, maxPages)
 	}
-	if len(names) != client.MaxPages || len(cursors(s)) != client.MaxPages {
-		t.Errorf("got %d tools of %d pages, want len(names) == %v and len(cursors(s)) == %v", len(names), len(cursors(s)), client.MaxPages, client.MaxPages)
+	if len(names) != maxPages || len(cursors(s)) != maxPages {
+		t.Errorf("got %d tools of %d pages, want len(names) == %v and len(cursors(s)) == %v", len(names), len(cursors(s)), maxPages, maxPages)
 	}
 }
 

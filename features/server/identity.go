@@ -92,7 +92,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, text []byte) error 
 		return protocol.UnsupportedVersion(said.ProtocolVersion, s.options.ProtocolVersions)
 	}
 	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
-		return protocol.UnknownLogLevel(refusal.Shorten(string(said.LogLevel), refusal.LongestName))
+		return protocol.InvalidParams(protocol.ReasonMeta, fmt.Sprintf("_meta: %s: unknown level %q", protocol.MetaLogLevel, refusal.Shorten(string(said.LogLevel), refusal.LongestName)))
 	}
 	// Only after all checks: what is refused leaves no trace on the link.
 	c.peer.setVersion(said.ProtocolVersion)

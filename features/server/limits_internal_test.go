@@ -96,7 +96,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	if of := (share.Client{Identity: "a"}); !s.tasks.Places.Bytes.Take(of, 1<<20) || s.tasks.Places.Bytes.Take(of, 1<<20) {
 		t.Error("what one client may have of a small MaxMemory is not limited")
 	}
-	if s := New(protocol.Implementation{}, Options{PageSize: protocol.MaxPageItems + 1}); s.options.PageSize != protocol.MaxPageItems {
-		t.Errorf("got pages of %d, want %d", s.options.PageSize, protocol.MaxPageItems)
+	if s := New(protocol.Implementation{}, Options{PageSize: protocol.MaxItems + 1}); s.options.PageSize != protocol.MaxItems {
+		t.Errorf("got pages of %d, want %d", s.options.PageSize, protocol.MaxItems)
 	}
 }

@@ -29,7 +29,7 @@ type Options struct {
 	ProtocolVersions []string
 
 	// PageSize is the number of entries on one page of a list. Default, also below
-	// 1: 100. At most protocol.MaxPageItems.
+	// 1: 100. At most protocol.MaxItems.
 	PageSize int
 
 	// Middleware wraps the handling of all messages, in both directions. The first
@@ -252,7 +252,7 @@ func (o Options) withDefaults() Options {
 	if o.PageSize < 1 {
 		o.PageSize = 100
 	}
-	o.PageSize = min(o.PageSize, protocol.MaxPageItems)
+	o.PageSize = min(o.PageSize, protocol.MaxItems)
 	o.MaxMemory = cmp.Or(max(o.MaxMemory, 0), 384<<20)
 	o.LogRate = cmp.Or(o.LogRate, 100)
 	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)

@@ -255,13 +255,13 @@ func TestTheNumberOfSubscriptionsIsBounded(t *testing.T) {
 			w.read(&got)
 			return got.Error
 		}
-		for n := range protocol.MaxResourceURIs {
+		for n := range protocol.MaxItems {
 			if err := send("subscribe", fmt.Sprint("x://", n)); err != nil {
 				t.Fatalf("subscription %d: %v", n+1, err)
 			}
 		}
-		if err := send("subscribe", "x://more"); !err.is(jsonrpc.CodeInvalidParams, "subscriptions") || asked != protocol.MaxResourceURIs {
-			t.Errorf("one more: got %v, and the program was asked %d times, want %d and an error", err, asked, protocol.MaxResourceURIs)
+		if err := send("subscribe", "x://more"); !err.is(jsonrpc.CodeInvalidParams, "subscriptions") || asked != protocol.MaxItems {
+			t.Errorf("one more: got %v, and the program was asked %d times, want %d and an error", err, asked, protocol.MaxItems)
 		}
 		if err := send("subscribe", "x://0"); err != nil {
 			t.Errorf("one that it has: %v", err)

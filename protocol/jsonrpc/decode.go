@@ -10,9 +10,9 @@ import (
 
 // The defaults of [Limits].
 const (
-	DefaultMaxDepth  = 512
-	DefaultMaxValues = 1 << 20
-	DefaultMaxBatch  = 1024
+	defaultMaxDepth  = 512
+	defaultMaxValues = 1 << 20
+	defaultMaxBatch  = 1024
 )
 
 // deepestLimit is the largest possible MaxDepth: jsontext itself refuses more
@@ -22,35 +22,35 @@ const deepestLimit = 9_999
 // Limits are the limits on what a frame contains. The transport limits its size.
 type Limits struct {
 	// MaxDepth is how deep objects and arrays may be nested in a frame, including
-	// the message itself and the array of a batch. Zero means DefaultMaxDepth; more
+	// the message itself and the array of a batch. Zero means 512; more
 	// than 9,999 means 9,999.
 	MaxDepth int
 	// MaxValues is how many values a frame may contain: objects, arrays, strings,
 	// numbers, booleans and nulls at any depth. A value of two bytes in the frame can
-	// take a hundred bytes of memory when decoded. Zero means DefaultMaxValues.
+	// take a hundred bytes of memory when decoded. Zero means 1,048,576.
 	MaxValues int
 	// MaxBatch is how many messages one batch may contain. Zero means
-	// DefaultMaxBatch.
+	// 1,024.
 	MaxBatch int
 }
 
 func (l Limits) maxDepth() int {
 	if l.MaxDepth <= 0 {
-		return DefaultMaxDepth
+		return defaultMaxDepth
 	}
 	return min(l.MaxDepth, deepestLimit)
 }
 
 func (l Limits) maxValues() int {
 	if l.MaxValues <= 0 {
-		return DefaultMaxValues
+		return defaultMaxValues
 	}
 	return l.MaxValues
 }
 
 func (l Limits) maxBatch() int {
 	if l.MaxBatch <= 0 {
-		return DefaultMaxBatch
+		return defaultMaxBatch
 	}
 	return l.MaxBatch
 }

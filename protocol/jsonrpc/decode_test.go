@@ -412,10 +412,10 @@ func TestDefaultValueLimit(t *testing.T) {
 	frame := func(elements int) []byte {
 		return []byte(`{"jsonrpc":"2.0","id":1,"result":[` + strings.Repeat(`0,`, elements-1) + `0]}`)
 	}
-	if _, err := jsonrpc.Decode(frame(jsonrpc.DefaultMaxValues-4), jsonrpc.Limits{}); err != nil {
+	if _, err := jsonrpc.Decode(frame(1<<20-4), jsonrpc.Limits{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := jsonrpc.Decode(frame(jsonrpc.DefaultMaxValues-3), jsonrpc.Limits{}); !errors.Is(err, jsonrpc.ErrTooManyValues) {
+	if _, err := jsonrpc.Decode(frame(1<<20-3), jsonrpc.Limits{}); !errors.Is(err, jsonrpc.ErrTooManyValues) {
 		t.Error(err)
 	}
 }

@@ -23,20 +23,6 @@ func TestErrorsMatchByCode(t *testing.T) {
 	}
 }
 
-func TestCodeRanges(t *testing.T) {
-	for _, test := range []struct {
-		code             int64
-		reserved, server bool
-	}{
-		{-32769, false, false}, {-32768, true, false}, {-32700, true, false}, {-32100, true, false},
-		{-32099, true, true}, {-32000, true, true}, {-31999, false, false}, {0, false, false}, {32700, false, false},
-	} {
-		if jsonrpc.IsReservedCode(test.code) != test.reserved || jsonrpc.IsServerErrorCode(test.code) != test.server {
-			t.Errorf("%d: reserved %v, server error %v", test.code, !test.reserved, !test.server)
-		}
-	}
-}
-
 func TestDecodeErrorText(t *testing.T) {
 	for frame, want := range map[string]string{
 		`[]`:                            "jsonrpc: invalid request: a batch is not accepted here",

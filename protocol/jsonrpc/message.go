@@ -81,14 +81,6 @@ const CodeOverloaded = -32050
 // found none in its store.
 const CodeAnswerDropped = -32051
 
-// IsReservedCode reports whether JSON-RPC reserves the code: -32768 to -32000.
-// An application chooses its own codes outside that range.
-func IsReservedCode(code int64) bool { return -32768 <= code && code <= -32000 }
-
-// IsServerErrorCode reports whether JSON-RPC reserves the code for implementations
-// and for protocols built on JSON-RPC: -32099 to -32000.
-func IsServerErrorCode(code int64) bool { return -32099 <= code && code <= -32000 }
-
 // An Error is the error object of a response from the peer. A local failure, such as a
 // timeout, is never an Error.
 type Error struct {

@@ -232,7 +232,7 @@ func TestMemoIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := evaluation{budget: budget{left: MaxSteps, beyond: ErrTooCostly}}
+	e := evaluation{budget: budget{left: maxSteps, beyond: ErrTooCostly}}
 	if e.values, err = index([]byte(`[`+strings.Repeat(`0,`, maxMemo)+`0]`), &e.budget); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 func filled(before, element, after string) string {
 	var all strings.Builder
 	all.WriteString(before)
-	for i := 0; all.Len()+len(element)+len(after)+20 < LargestSchema; i++ {
+	for i := 0; all.Len()+len(element)+len(after)+20 < largestSchema; i++ {
 		if i > 0 {
 			all.WriteByte(',')
 		}
@@ -82,9 +82,9 @@ func compileAttacks() map[string]string {
 		"deep schemas":              nested(`{"not":`, `{}`, `}`, 9_000),
 		"deep lists":                nested(`{"a":[`, `1`, `]}`, 4_000),
 		"anchors":                   filled(`{"allOf":[`, `{"$anchor":"#"}`, `]}`),
-		"a long text":               `{"description":"` + strings.Repeat("a", LargestSchema-100) + `"}`,
+		"a long text":               `{"description":"` + strings.Repeat("a", largestSchema-100) + `"}`,
 		"escapes":                   `{"description":"` + strings.Repeat(`\u0000`, 40_000) + `"}`,
-		"commas in a text":          `{"description":"` + strings.Repeat(`,`, LargestSchema-100) + `"}`,
+		"commas in a text":          `{"description":"` + strings.Repeat(`,`, largestSchema-100) + `"}`,
 		"a list of types":           filled(`{"type":[`, `"null"`, `]}`),
 		"a wrong type":              filled(`{"type":[[`, `1`, `]]}`),
 		"a dialect of values":       filled(`{"$schema":[`, `1`, `]}`),
@@ -143,7 +143,7 @@ func TestCompilingIsBounded(t *testing.T) {
 		if took := after.TotalAlloc - before.TotalAlloc; took > most {
 			t.Errorf("%s: %d MiB for %d bytes, %v, want at most %d MiB", name, took>>20, len(raw), err, most>>20)
 		}
-		if len(raw) > LargestSchema {
+		if len(raw) > largestSchema {
 			continue
 		}
 		if _, steps, err := compile(t.Context(), raw, false); steps > maxCompileSteps || steps == maxCompileSteps && !errors.Is(err, ErrTooLarge) {

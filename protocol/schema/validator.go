@@ -19,27 +19,23 @@ import (
 	"fmt"
 )
 
-// The limits of schemas and of the work for one value.
-const (
-	LargestSchema = 256 << 10  // the maximum size of a schema, in bytes
-	MaxSteps      = 10_000_000 // the maximum number of steps of one Validate: about a second of work
-)
-
-// These limits are not public. A stack frame takes a few hundred bytes, an
+// The limits of schemas and of the work for one value. A stack frame takes a few hundred bytes, an
 // entry of the memo about a hundred.
 const (
-	maxDepth   = 50_000  // how deep schemas and values may be nested while validating
-	maxMemo    = 1 << 16 // results in the memo
-	maxPattern = 4 << 10 // the size of one pattern, in bytes
+	largestSchema = 256 << 10  // the maximum size of a schema, in bytes
+	maxSteps      = 10_000_000 // the maximum number of steps of one Validate: about a second of work
+	maxDepth      = 50_000     // how deep schemas and values may be nested while validating
+	maxMemo       = 1 << 16    // results in the memo
+	maxPattern    = 4 << 10    // the size of one pattern, in bytes
 )
 
 var (
 	// ErrMissing says that the schema is empty.
 	ErrMissing = errors.New("schema: missing")
 
-	// ErrTooLarge says that a schema is larger than LargestSchema, or takes too many
+	// ErrTooLarge says that a schema is larger than 256 KiB, or takes too many
 	// steps to compile, for instance because of its patterns.
-	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes, or too costly to compile", LargestSchema)
+	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes, or too costly to compile", largestSchema)
 
 	// ErrDialect says that the schema's $schema is not a supported dialect.
 	ErrDialect = errors.New("schema: unsupported dialect")
@@ -52,7 +48,7 @@ var (
 	// root.
 	ErrReference = errors.New("schema: unsupported reference")
 
-	// ErrTooCostly means that Validate gave up after MaxSteps. The value may fit.
+	// ErrTooCostly means that Validate gave up after 10,000,000 steps, about a second of work. The value may fit.
 	ErrTooCostly = errors.New("schema: validating the value takes too many steps")
 )
 
@@ -83,7 +79,7 @@ func newValidator(ctx context.Context, raw json.RawMessage, isForm bool) (*Valid
 		return nil, context.Cause(ctx)
 	case len(raw) == 0:
 		return nil, ErrMissing
-	case len(raw) > LargestSchema:
+	case len(raw) > largestSchema:
 		return nil, ErrTooLarge
 	}
 	root, _, err := compile(ctx, raw, isForm)
@@ -99,7 +95,7 @@ func newValidator(ctx context.Context, raw json.RawMessage, isForm bool) (*Valid
 func (v *Validator) IsObject() bool { return v.root.types == typeObject }
 
 // Validate checks one value. It fails with an *InvalidError if the value does not fit,
-// with ErrTooCostly after MaxSteps, with the cause of ctx when ctx ends, and with another
+// with ErrTooCostly after too many steps, with the cause of ctx when ctx ends, and with another
 // error if raw is not JSON.
 func (v *Validator) Validate(ctx context.Context, raw json.RawMessage) error {
 	_, err := v.validate(ctx, raw)
@@ -111,12 +107,12 @@ func (v *Validator) validate(ctx context.Context, raw []byte) (steps int, err er
 	if v.shape != nil && v.shape.surelyFits(raw) {
 		return 0, nil
 	}
-	e := evaluation{budget: budget{ctx: ctx, left: MaxSteps, beyond: ErrTooCostly}}
+	e := evaluation{budget: budget{ctx: ctx, left: maxSteps, beyond: ErrTooCostly}}
 	if e.values, err = index(raw, &e.budget); err != nil {
-		return MaxSteps - e.left, err
+		return maxSteps - e.left, err
 	}
 	fault := e.apply(v.root, 0, nil)
-	steps = MaxSteps - e.left
+	steps = maxSteps - e.left
 	switch {
 	case e.stopped != nil:
 		return steps, e.stopped

@@ -35,7 +35,7 @@ func index(text []byte, b *budget) (values, error) {
 	if int64(len(text)) > math.MaxUint32 {
 		return values{}, ErrTooCostly
 	}
-	v := values{text: text, all: make([]value, 0, min(countValues(text), MaxSteps))}
+	v := values{text: text, all: make([]value, 0, min(countValues(text), maxSteps))}
 	// The decoder would need much memory and time to compare the names of a large object.
 	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	var names nameTable

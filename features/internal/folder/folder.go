@@ -23,7 +23,7 @@ import (
 )
 
 // MaxFiles limits how many files of one folder are listed.
-const MaxFiles = protocol.MaxPageItems
+const MaxFiles = protocol.MaxItems
 
 // A Folder contains the files of an fs.FS. Its fields must not change once it is used.
 type Folder struct {

@@ -300,7 +300,7 @@ var outcomes = map[string][]outcome{
 		server.AddResource(s.server, protocol.Resource{Name: "a", URI: "x://a"}, func(context.Context) (*protocol.ReadResourceResult, error) {
 			s.ran.Add(1)
 			text := ""
-			contents := slices.Repeat([]protocol.ResourceContents{{URI: "x://a", Text: &text}}, protocol.MaxPageItems+1)
+			contents := slices.Repeat([]protocol.ResourceContents{{URI: "x://a", Text: &text}}, protocol.MaxItems+1)
 			return &protocol.ReadResourceResult{Contents: contents}, nil
 		})
 		_, err := s.session.ReadResource(s.Context(), &protocol.ReadResourceParams{URI: "x://a"})

@@ -6,7 +6,7 @@
 //	go generate ./protocol
 //
 // It runs in the folder of that package. A limit of a list is a tag of its field:
-// most:"MaxIcons icons" refuses more than MaxIcons elements, with "icons" in the error.
+// most:"MaxParts icons" refuses more than MaxParts elements, with "icons" in the error.
 package main
 
 import (

@@ -72,7 +72,7 @@ func (l *Listener) unclaim(uri string) {
 // isFull reports whether a session has as many subscriptions as it may have, together with those that are
 // being decided. The caller holds the mutex.
 func (l *Listener) isFull() bool {
-	return len(l.wanted.uris)+len(l.subscribing.claimed) > protocol.MaxResourceURIs
+	return len(l.wanted.uris)+len(l.subscribing.claimed) > protocol.MaxItems
 }
 
 // Subscribe makes a listener want a resource that the caller has claimed for it, if may, which
@@ -87,7 +87,7 @@ func (h *Hub) Subscribe(l *Listener, of share.Client, uri string, may func() err
 	case known:
 		return false, false, nil
 	case full:
-		return false, false, refusal.New(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
+		return false, false, refusal.New(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxItems)
 	}
 	if err := h.take(l, of, uri); err != nil {
 		return false, false, err
