@@ -28,17 +28,30 @@
 // # Optional interfaces
 //
 // A transport, a link, a receiver or an exchange can do more than its interface requires, and report
-// facts about itself. Its user finds these interfaces with As, and works without them. A wrapper with a
-// method Unwrap keeps all of those that it does not implement itself.
+// facts about itself. Its user finds these interfaces with [As], and works without them: begin without
+// them, too, and add one when you miss what it is for. A wrapper with a method Unwrap keeps all of those
+// that it does not implement itself.
 //
-//	interface       of           implemented by                         used for
-//	Describer       a Transport  stdio.Command, streamable, sse, inmem  names, sessions with one endpoint, a child process, ...: see Traits
-//	Checked         a Transport  stdio.Command, streamable, sse         a wrong configuration fails immediately
-//	LinkDescriber   a Link       stdio, streamable, sse                 signs of life, how often an idle peer is probed, telemetry: see LinkTraits
-//	Flusher         a Link       stdio, inmem                           several frames are sent together
-//	Keeper          a Link       streamable's server                    sessions that outlive their process
-//	Runner          a Receiver   conn                                   frames and handlers run where they are read
-//	Doubter         a Receiver   conn                                   an answer that is no sign of life
-//	Reserver        an Exchange  streamable                             large answers are refused before they are encoded
-//	Forwarder       an Exchange  streamable, with several nodes         what only another node has
+// Of a Transport:
+//
+//   - [Describer] (stdio.Command, streamable, sse, inmem): a name for people, which sessions have one
+//     endpoint and so reconnect together, whether a peer is a child that may first install itself.
+//   - [Checked] (stdio.Command, streamable, sse): a wrong configuration fails at once, without I/O.
+//
+// Of a Link:
+//
+//   - [LinkDescriber] (stdio, streamable, sse): when bytes last came in, so that a peer that sends slowly
+//     is not taken for dead; that an idle peer is probed rarely; what telemetry says of the network.
+//   - [Flusher] (stdio, inmem): several frames are sent together, and a link is closed without waiting.
+//   - [Keeper] (servers of streamable): a session that outlives its process.
+//
+// Of a Receiver, all of which those of package conn implement:
+//
+//   - [Runner]: frames are processed, and handlers run, on the goroutine that reads.
+//   - [Doubter]: an answer from between the two peers, which is no sign that the other one lives.
+//
+// Of an Exchange:
+//
+//   - [Reserver] (streamable): a large answer is refused before it is encoded.
+//   - [Forwarder] (streamable, with several nodes): what only another node has.
 package transport

@@ -217,13 +217,19 @@ func DecodeBatch(frame []byte, limits Limits) ([]Item, error) {
 	}
 	items := make([]Item, len(elements))
 	for i, element := range elements {
-		m, err := Decode(element, limits)
-		items[i].Message = m
-		if errors.As(err, &items[i].Err) && IsBatch(element) {
-			items[i].Err.Err = errNotObject
-		}
+		items[i] = decodeItem(element, limits)
 	}
 	return items, nil
+}
+
+// decodeItem decodes an element of a batch. A batch within a batch is no message.
+func decodeItem(element []byte, limits Limits) (item Item) {
+	m, err := Decode(element, limits)
+	item.Message = m
+	if errors.As(err, &item.Err) && IsBatch(element) {
+		item.Err.Err = errNotObject
+	}
+	return item
 }
 
 // splitBatch returns the elements of a valid JSON array, within limits.
