@@ -84,10 +84,13 @@ func (e *awayError) fault() error {
 // reach returns the session with a server that is ready. It starts one that is asleep, wakes one that waits before its next attempt, and
 // waits for it.
 func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awayError) {
-	why := "its session has ended"
+	why := "the file does not have it any more"
 	if u := g.upstream(name); u != nil {
+		why = "it was stopped, and answers when it is started again"
 		if err := g.lives.rouse(ctx, u); err != nil {
 			why = err.Error()
+		} else if wrong := u.failed.Load(); wrong != nil {
+			why = *wrong
 		}
 	}
 	session, running := g.set.Session(name)

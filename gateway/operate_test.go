@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -16,9 +17,11 @@ import (
 func TestDoActsOnOneServer(t *testing.T) {
 	f := newFleet(t, protocol.Latest, two())
 	session := f.client(protocol.Latest, client.Options{})
+	said := ""
 	isError := func() bool {
 		result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__who"})
 		failOn(t, err)
+		said = result.Content.Text()
 		return result.IsError
 	}
 	do := func(action admin.Action) {
@@ -37,8 +40,8 @@ func TestDoActsOnOneServer(t *testing.T) {
 	if err := f.Do(timeout(t), "a", admin.Wake); err == nil {
 		t.Error("a server that is stopped was woken")
 	}
-	if !isError() {
-		t.Error("a server that is stopped has answered")
+	if !isError() || !strings.Contains(said, "it was stopped") {
+		t.Errorf("a server that is stopped has answered %q", said)
 	}
 	do(admin.Start)
 	f.await("a", admin.Ready)

@@ -43,7 +43,15 @@ func TestSupervisionBesideAProxy(t *testing.T) {
 		if after := b.tools(); !slices.Equal(before, after) {
 			t.Errorf("the tools are %q after the kill, and were %q", after, before)
 		}
-		t.Logf("answered %v after the kill", b.await(hangGuard).Round(time.Millisecond))
+		took, began := b.await(hangGuard), time.Now()
+		direct, err := connectBowline(schemaContext(t), Endpoint{Command: command}, protocol.LatestLegacy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("answered %v after the kill; a client that starts the server itself needs %v", took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		if err := direct.Close(schemaContext(t)); err != nil {
+			t.Error(err)
+		}
 	})
 	t.Run(mcpProxy.title(), func(t *testing.T) {
 		command, pid := killable(t)

@@ -202,6 +202,9 @@ func TestFilters(t *testing.T) {
 	known := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tools("read_a", "read_secrets", "list", "lists", "delete")).
 		Learn(s, Resources, uris("uri", "u:1"))
 	equal(t, "offered", called(known.Items(Tools)), []string{"s__list", "s__read_a"})
+	for i, want := range []int{2, 0} {
+		equal(t, "counted", known.Ages("s")[i].Entries, want)
+	}
 	for _, kind := range []Kind{Tools, Resources} {
 		for _, name := range []string{"s__delete", "s__read_secrets", "u:1"} {
 			if _, ok := known.Find(kind, name); ok {

@@ -137,8 +137,9 @@ func (s *Snapshot) server(name string) (server, bool) {
 
 // merged is one list of all servers.
 type merged struct {
-	items     []Item     // in the order of their names
-	templates []template // in file order
+	items     []Item         // in the order of their names
+	counts    map[string]int // of the items, by server
+	templates []template     // in file order
 	hidden    []names.Hidden
 	digest    [sha256.Size]byte
 }
@@ -146,12 +147,13 @@ type merged struct {
 // merge collects what servers offer of a kind. The order of the items depends on their names only, so it is the same
 // on every node, and a list changes only where something has changed.
 func merge(plan *names.Plan, servers []server, kind Kind) *merged {
-	m := &merged{}
+	m := &merged{counts: make(map[string]int)}
 	owns := m.owners(plan, servers, kind)
 	for _, from := range servers {
 		for _, e := range from.lists[kind].entries {
 			if own := (names.Own{Server: from.Name, Name: e.own}); owns(e.item.Name, own) {
 				m.items = append(m.items, e.item)
+				m.counts[from.Name]++
 				if kind == Templates {
 					m.addTemplate(e.item)
 				}
@@ -237,7 +239,7 @@ func (s *Snapshot) Missing(kind Kind) []string {
 	return missing
 }
 
-// An Age says how much is known of a list, and since when.
+// An Age says how much of a list is offered, and since when it is known.
 type Age struct {
 	Kind    Kind      `json:"kind"`
 	Entries int       `json:"entries"`
@@ -250,7 +252,7 @@ func (s *Snapshot) Ages(name string) []Age {
 	one, _ := s.server(name)
 	for _, kind := range Kinds() {
 		if list, known := one.lists[kind]; known {
-			ages = append(ages, Age{kind, len(list.entries), list.at})
+			ages = append(ages, Age{kind, s.merged[kind].counts[name], list.at})
 		}
 	}
 	return ages
