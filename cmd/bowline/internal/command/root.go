@@ -4,8 +4,8 @@
 // Each file has one subcommand, or those of one thing; root registers them, and usage says what is
 // wrong with a command line. What they stand on is in rooms beside this one: connect leads from flags to
 // a session, arguments to those of a tool, ask to the person at the terminal, consent to a file of the
-// working directory, render to the screen, monitor and member to what serve shows and shares, and process
-// to the exit status.
+// working directory, render to the screen, monitor and member to what serve shows and shares, doors and
+// relay to a running gateway, and process to the exit status.
 //
 // A command runs on the goroutine of Main. Only logs and record wait for more than one thing.
 package command

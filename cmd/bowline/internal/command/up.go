@@ -178,7 +178,11 @@ func (u *upping) start(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.Fil
 		return errors.Join(err, closeIfOpen(listener))
 	}
 	defer opened.Close()
-	if err := u.apply(cmd, g, file); err != nil {
+	err = u.markInside()
+	if err == nil {
+		err = u.apply(cmd, g, file)
+	}
+	if err != nil {
 		return process.Refuse("%w", errors.Join(err, closeIfOpen(listener)))
 	}
 	return u.serve(cmd, g, listener, hosts)

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/relay"
@@ -15,6 +18,27 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/spf13/cobra"
 )
+
+// insideVariable lists the gateways in which a process runs, by their sockets for hosts. Who names the file of a host as that of its gateway has a
+// gateway that starts itself.
+const insideVariable = "BOWLINE_INSIDE"
+
+// markInside lets the servers of this gateway know that they are inside of it.
+func (u *upping) markInside() error {
+	socket, _, err := doors.HostsOf(u.path)
+	if err != nil {
+		return nil // then no host finds it either
+	}
+	return os.Setenv(insideVariable, strings.Join(append(filepath.SplitList(os.Getenv(insideVariable)), socket), string(filepath.ListSeparator)))
+}
+
+// refuseInside fails if this process is a server of the gateway that it would reach.
+func (u *upping) refuseInside(socket string) error {
+	if slices.Contains(filepath.SplitList(os.Getenv(insideVariable)), socket) {
+		return fmt.Errorf("a server of %s is this gateway itself: remove its entry, or give the host another file", u.path)
+	}
+	return nil
+}
 
 // listenForHosts makes the socket for hosts, unless another gateway has it: then a gateway in the background is not needed, and another one serves
 // its clients over HTTP.
@@ -65,7 +89,7 @@ func (u *upping) relay(cmd *cobra.Command) error {
 		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
 		Reach: func(ctx context.Context) (transport.Link, error) {
 			socket, log, err := doors.HostsOf(u.path)
-			if err != nil {
+			if err := errors.Join(err, u.refuseInside(socket)); err != nil {
 				return nil, err
 			}
 			s := &relay.Starter{Socket: socket, Log: log, Command: append([]string{program}, u.inBackground(cmd)...)}

@@ -4,6 +4,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -175,4 +176,25 @@ func TestAHostIsToldWhatIsWrong(t *testing.T) {
 	wrong(t, "the log of the gateway")
 	path = filepath.Join(t.TempDir(), "none.json")
 	wrong(t, "none.json")
+}
+
+// TestAGatewayIsNoServerOfItself gives a host the file that starts its gateway: the entry fails and says why, and the others are served.
+//
+// Guarantees: G-0092.5
+func TestAGatewayIsNoServerOfItself(t *testing.T) {
+	path := hostFile(t)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := fmt.Sprintf(`{"mcpServers": {"self": {"command": %q, "args": ["up", %q, "--stdio"], "env": {%q: "command"}}, `, executable(t), path, role)
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), `{"mcpServers": {`, self, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host := startHost(t, path, protocol.Latest)
+	host.awaitEcho("one")
+	awaitServer(t, path, "self", func(s admin.ServerReport) bool { return strings.Contains(s.LastFailure, "gateway itself") })
+	gateway := gatewayOf(t, path, "one")
+	host.leave()
+	awaitGone(t, gateway)
 }

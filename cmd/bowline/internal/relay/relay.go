@@ -68,6 +68,7 @@ func (r *Relay) Run(ctx context.Context, host transport.Link) error {
 	return errors.Join(err, w.close())
 }
 
+// loop ends with the host or ctx. Everything that waits is here, so that nothing else may block.
 func (w *run) loop(ctx context.Context) error {
 	for {
 		for w.step(ctx) {
@@ -236,6 +237,7 @@ func (w *run) leave(why string) {
 	w.away(why)
 }
 
+// toHost sends messages to the host. What it has no room for delays what comes from the gateway.
 func (w *run) toHost(frames ...[]byte) {
 	out := make([]transport.Outbound, len(frames))
 	for i, frame := range frames {
@@ -244,6 +246,7 @@ func (w *run) toHost(frames ...[]byte) {
 	w.host.send(out...) // what is too long for the host was too long for this side before
 }
 
+// toGateway sends messages to the gateway. What it has no room for delays what comes from the host, which is told of a request that no gateway takes.
 func (w *run) toGateway(frames ...transport.Outbound) {
 	for _, tag := range w.gateway.send(frames...) {
 		if answer := w.session.tooLong(tag); answer != nil {

@@ -33,9 +33,6 @@ type Starter struct {
 	Socket  string
 	Log     string   // the file for the standard error of a gateway that is started
 	Command []string // the program and its arguments; it prints a line to standard output when it can be reached, or when another one can
-
-	// Environ adds to the environment of this process, as in os.Environ.
-	Environ []string
 }
 
 // Reach returns a link to the gateway. Of several processes that start one at the same time, each reaches the one that has the socket.
@@ -71,7 +68,6 @@ func (s *Starter) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(s.Command[0], s.Command[1:]...)
-	cmd.Env = append(os.Environ(), s.Environ...)
 	cmd.Stderr = log
 	cmd.SysProcAttr = detached()
 	said, err := cmd.StdoutPipe()
