@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -94,4 +95,28 @@ func detailOf(t *testing.T, f *fleet, name string) admin.Detail {
 		t.Fatalf("%s is not there", name)
 	}
 	return d
+}
+
+// A call of the page is one of a client: the server sees it as such, a name that clients do not know is refused, and who looks sees whose call it
+// is. A question of the server has nobody to answer it.
+//
+// Guarantees: G-0091.17
+func TestCallOfThePage(t *testing.T) {
+	for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
+		s, runs := asker()
+		f := newFleet(t, back, map[string]*server.Server{"a": s, "b": two()["a"]})
+		f.await("b", admin.Ready)
+		if result, err := f.Call(timeout(t), "b__who", nil); err != nil || !strings.Contains(string(result), "content") {
+			t.Errorf("%s: %s, %v", back, result, err)
+		}
+		if result, err := f.Call(timeout(t), "who", nil); err == nil {
+			t.Errorf("a name that no client knows: %s", result)
+		}
+		if result, err := f.Call(timeout(t), "a__form", nil); err == nil && !strings.Contains(string(result), `"isError":true`) || runs() > 1 {
+			t.Errorf("a tool that asks: %s, %v, %d runs", result, err, runs())
+		}
+		if clients := f.Report().Clients; len(clients) != 0 {
+			t.Errorf("left: %+v", clients)
+		}
+	}
 }

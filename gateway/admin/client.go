@@ -69,6 +69,18 @@ func (c *Client) Do(ctx context.Context, server string, action Action) error {
 // Reload makes the gateway read its file again.
 func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/reload") }
 
+// Page returns an address of the page that logs a browser in. It holds once, for a minute.
+func (c *Client) Page(ctx context.Context) (address string, err error) {
+	body, err := c.ask(ctx, http.MethodPost, "/v1/code")
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	var given codeAnswer
+	err = json.NewDecoder(io.LimitReader(body, maxForm)).Decode(&given)
+	return given.URL, err
+}
+
 // Stderr calls f with the last lines of a child's standard error, and with those that come if it shall follow. It ends as
 // Watch does, and without an error if it does not follow.
 func (c *Client) Stderr(ctx context.Context, server string, follow bool, f func(lines []string) error) error {

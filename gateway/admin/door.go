@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -20,6 +21,9 @@ type Gateway interface {
 
 	// Do does something to a server. It fails with ErrNoServer, or with an error for people.
 	Do(ctx context.Context, server string, action Action) error
+
+	// Call calls a tool by the name that clients use, as a client of its own: with their limits, and in their sight. The result is that of tools/call.
+	Call(ctx context.Context, tool string, arguments json.RawMessage) (result json.RawMessage, err error)
 
 	// Reload reads the file again. If that fails, nothing has changed.
 	Reload(ctx context.Context) error
@@ -55,7 +59,7 @@ const (
 
 	actTime   = 30 * time.Second // for an action
 	writeTime = 5 * time.Second  // for a viewer to read
-	maxForm   = 16 << 10         // bytes
+	maxForm   = 256 << 10        // bytes
 )
 
 // A Door shows a gateway and passes actions on to it.
@@ -63,6 +67,7 @@ type Door struct {
 	gateway Gateway
 	closing chan struct{}
 	once    sync.Once
+	codes   codes
 }
 
 // New returns a Door to a gateway.

@@ -11,6 +11,7 @@ type entrance struct {
 	*Door
 	guard
 	seats chan struct{}
+	tries chan struct{} // calls of the page
 	drawn renderings
 }
 
@@ -26,7 +27,7 @@ type rendering struct {
 	report  Report
 	head    part
 	rows    []part
-	foot    part
+	foot    part              // what stands below the rows: waiting questions and clients
 	single  map[string][]part // row and foot of the pages of single servers, by name, as far as somebody has asked for them
 }
 

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,6 +26,7 @@ type fake struct {
 	done    []string
 	broken  error // of Do and Reload
 	tail    Tail
+	result  json.RawMessage
 	detail  Detail // of files
 	reports int    // how often a Report was made
 }
@@ -72,6 +74,13 @@ func (f *fake) Reload(context.Context) error {
 }
 
 func (f *fake) Stderr(server string) (Log, bool) { return &f.tail, server == "files" }
+
+func (f *fake) Call(_ context.Context, tool string, arguments json.RawMessage) (json.RawMessage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = append(f.done, "call "+tool+" "+string(arguments))
+	return f.result, f.broken
+}
 
 func (f *fake) Detail(server string) (Detail, bool) { return f.detail, server == "files" }
 

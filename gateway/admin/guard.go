@@ -3,7 +3,6 @@ package admin
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"net/http"
@@ -21,6 +20,12 @@ type Web struct {
 
 	// Open lets everybody read who can connect, but for what servers have written. Set it for a loopback address only.
 	Open bool
+
+	// URL is where browsers find the page, with a slash at its end. Empty: no code is given for it.
+	URL string
+
+	// NoTry keeps the page from calling tools.
+	NoTry bool
 
 	// Hosts are the names under which the door is reached, beside localhost and loopback addresses. A request for
 	// another host is refused: a page of another site may have sent it (DNS rebinding).
@@ -168,10 +173,4 @@ func (g guard) formFor(knows bool) string {
 		return ""
 	}
 	return g.secret("form")
-}
-
-// equal compares secrets in constant time, whatever their lengths.
-func equal(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }

@@ -35,3 +35,33 @@ func (e *entrance) login(w http.ResponseWriter, r *http.Request) {
 func (g guard) giveCookie(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: g.secret("cookie"), Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
 }
+
+// newCode tells a program of the user where a browser is logged in. At a TCP address nobody gets one: who has the token needs none.
+func (e *entrance) newCode(w http.ResponseWriter, r *http.Request) {
+	if !e.local {
+		fail(w, r, http.StatusForbidden, errors.New("only the socket gives codes"))
+		return
+	}
+	address, err := e.codes.issue()
+	if err != nil {
+		fail(w, r, http.StatusConflict, err)
+		return
+	}
+	answer(w, http.StatusOK, codeAnswer{address})
+}
+
+// A codeAnswer is the answer to a request for a code.
+type codeAnswer struct {
+	URL string `json:"url"`
+}
+
+// useCode logs a browser in. It is the one GET that changes something, since all that a program can do with a browser is to open an
+// address.
+func (e *entrance) useCode(w http.ResponseWriter, r *http.Request) {
+	if e.web.Token == "" || !e.codes.redeem(r.PathValue("code")) {
+		fail(w, r, http.StatusUnauthorized, errors.New("this code was used, or is too old: bowline page gives another"))
+		return
+	}
+	e.giveCookie(w, r)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}

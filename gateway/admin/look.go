@@ -8,20 +8,24 @@ import (
 	"html/template"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
 //go:embed page.html
 var pageHTML string
 
+//go:embed tool.html
+var toolHTML string
+
 // newPage parses the templates. In them, text makes what others have written printable, and the package makes it harmless
 // in HTML.
 func newPage() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"text": shown, "count": counted, "ms": milliseconds, "cut": cut,
+		"text": shown, "count": counted, "ms": milliseconds, "cut": cut, "lines": shownLines, "pathOf": url.PathEscape,
 		"clock": clock, "ago": countUp, "until": countDown,
 		"look": func(s State) string { class, _ := lookOf(s); return class },
-	}).Parse(pageHTML))
+	}).Parse(pageHTML + toolHTML))
 }
 
 // shown makes a value printable.
@@ -36,7 +40,17 @@ func shown(value any) string {
 	}
 }
 
-// cut shortens a text to what fits into a line of a list.
+// shownLines makes a text of several lines printable.
+func shownLines(text string) string {
+	all := strings.Split(text, "\n")
+	for i, line := range all {
+		all[i] = printable(line)
+	}
+	return strings.Join(all, "\n")
+}
+
+// cut shortens a text to what fits into a line of a list: descriptions of tools are written for models, and may be pages long. The page of the tool has
+// the whole.
 func cut(text string) string {
 	const most = 120
 	for i, n := range []rune(text) {
@@ -55,7 +69,7 @@ func counted(n any, thing string) string {
 	return fmt.Sprint(n) + " " + thing + "s"
 }
 
-// milliseconds has as many digits as a person reads.
+// milliseconds has as many digits as a person reads. More would make numbers of different servers hard to compare, and change at each call.
 func milliseconds(ms float64) string {
 	switch {
 	case ms >= 10_000:
@@ -74,6 +88,8 @@ func clock(t time.Time) template.HTML { return timed(t, "") }
 func countUp(t time.Time) template.HTML   { return timed(t, "up") }
 func countDown(t time.Time) template.HTML { return timed(t, "down") }
 
+// timed writes the time so that the script and screen readers can read it, whatever it looks like. The gateway's clock and zone are shown: logs have
+// them, too.
 func timed(t time.Time, count string) template.HTML {
 	text := t.Format("15:04:05")
 	if time.Since(t) > 24*time.Hour {
@@ -127,7 +143,7 @@ func lookOf(s State) (class, sign string) {
 	}
 }
 
-// actionsIn returns what a person may want to do with a server.
+// actionsIn returns what a person may want to do with a server, the most likely first. One with a mistake in its entry needs another file.
 func actionsIn(s State) []Action {
 	switch s {
 	case Misconfigured:
@@ -150,7 +166,8 @@ type head struct {
 	ReadyCount, Calls    int
 }
 
-// headOf sums up a report: what needs a person, or that nothing does.
+// headOf sums up a report: what needs a person, or that nothing does. A server that was stopped by a person, or waits for its first use, is not in
+// trouble.
 func headOf(r Report) head {
 	h := head{Report: r, Class: "ok", Sign: "●", Verdict: "No server is in trouble"}
 	bad, starting, noted := 0, 0, 0

@@ -73,7 +73,8 @@ type detailed struct {
 	Lines []string // of standard error
 }
 
-// detail returns what a viewer may see of a server.
+// detail returns what a viewer may see of a server. The lines of its standard error are those that are kept, whether it runs or not: they are wanted
+// when it has ended.
 func (e *entrance) detail(name string, knows bool) (d detailed) {
 	d.Detail, _ = e.gateway.Detail(name)
 	if !knows {
@@ -86,7 +87,8 @@ func (e *entrance) detail(name string, knows bool) (d detailed) {
 	return d
 }
 
-// drawSingle makes the long row of a server, and what stands below it.
+// drawSingle makes the long row of a server, and what stands below it. Its tools are not among what the script replaces: they are links that a person
+// may be about to press, and a server may have thousands.
 func (e *entrance) drawSingle(s ServerReport, knows bool) ([]part, error) {
 	of := rowOf(s, e.formFor(knows))
 	of.Detail, of.Stderr = true, "" // which is below
@@ -132,9 +134,11 @@ func (e *entrance) now(only string, knows bool) (d drawn, err error) {
 	return d, nil
 }
 
-// whole is what the template of the page shows.
+// whole is what the template of the page shows. Head, rows and foot are parts that are made already, so that what stands in the page and what an event
+// brings can never differ.
 type whole struct {
 	Only, Query string
+	Path        string
 	At          time.Time
 	Head, Foot  template.HTML
 	Rows        []template.HTML
@@ -155,7 +159,7 @@ func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusNotFound, ErrNoServer.Error())
 		return
 	}
-	data := whole{Only: only, Query: url.QueryEscape(only), At: page.report.At, Head: trusted(page.head), Foot: trusted(page.foot), Knows: knows}
+	data := whole{Only: only, Query: url.QueryEscape(only), Path: url.PathEscape(only), At: page.report.At, Head: trusted(page.head), Foot: trusted(page.foot), Knows: knows}
 	for _, p := range page.rows {
 		data.Rows = append(data.Rows, trusted(p))
 	}
@@ -165,7 +169,8 @@ func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 	e.write(w, r, "page", data)
 }
 
-// write answers with a page.
+// write answers with a page. It is made whole before it is sent: a template that fails half way would be taken for a short page, and its status could
+// not be taken back.
 func (e *entrance) write(w http.ResponseWriter, r *http.Request, name string, data any) {
 	var out bytes.Buffer
 	if err := e.drawn.page.ExecuteTemplate(&out, name, data); err != nil {

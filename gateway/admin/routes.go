@@ -10,11 +10,14 @@ import (
 func (d *Door) Local() http.Handler { return d.entrance(guard{local: true}).routes() }
 
 // Web returns the handler for a TCP address.
-func (d *Door) Web(w Web) http.Handler { return d.entrance(guard{web: w}).routes() }
+func (d *Door) Web(w Web) http.Handler {
+	d.codes.at(w.URL)
+	return d.entrance(guard{web: w}).routes()
+}
 
 // entrance makes a way in for one listener.
 func (d *Door) entrance(g guard) *entrance {
-	return &entrance{Door: d, guard: g, seats: make(chan struct{}, MaxViewers), drawn: renderings{page: newPage()}}
+	return &entrance{Door: d, guard: g, seats: make(chan struct{}, MaxViewers), tries: make(chan struct{}, maxTries), drawn: renderings{page: newPage()}}
 }
 
 // routes names everything that can be asked for. A path that is asked for with another method is 405 by the mux, so
@@ -30,11 +33,15 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("POST /v1/reload", e.acts(e.reload))
 	mux.Handle("GET /{$}", e.sees(e.showPage))
 	mux.Handle("GET /servers/{server}", e.sees(e.showPage))
+	mux.Handle("GET /servers/{server}/tools/{tool}", e.gate(e.showTool, false, askForToken))
+	mux.Handle("POST /servers/{server}/tools/{tool}", e.acts(e.tryTool))
 	mux.Handle("GET /page/events", e.reads(e.streamPage))
 	mux.HandleFunc("GET /page.css", asset("text/css", pageCSS))
 	mux.HandleFunc("GET /page.js", asset("text/javascript", pageJS))
 	mux.HandleFunc("GET /page.svg", asset("image/svg+xml", pageIcon))
 	mux.HandleFunc("POST /login", e.login)
+	mux.HandleFunc("GET /login/{code}", e.useCode)
+	mux.Handle("POST /v1/code", e.acts(e.newCode))
 	return e.checked(mux)
 }
 

@@ -23,5 +23,5 @@
     const ratio = (a + 0.05) / (b + 0.05);
     if (ratio < (large ? 3 : 4.5)) bad.push(`${node.textContent.trim().slice(0, 40)}: ${ratio.toFixed(2)}`);
   }
-  return seen < 20 ? ["only " + seen + " texts were seen"] : bad;
+  return seen < 2 ? ["only " + seen + " texts were seen"] : bad;
 })()

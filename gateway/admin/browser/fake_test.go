@@ -37,6 +37,10 @@ func (f *fake) Detail(string) (admin.Detail, bool) { return f.detail, true }
 
 func (f *fake) Do(context.Context, string, admin.Action) error { return nil }
 
+func (f *fake) Call(_ context.Context, tool string, arguments json.RawMessage) (json.RawMessage, error) {
+	return json.Marshal(map[string]any{"content": []any{map[string]any{"type": "text", "text": tool + " " + string(arguments) + hostile}}})
+}
+
 func (f *fake) Reload(context.Context) error { return nil }
 
 func (f *fake) Stderr(string) (admin.Log, bool) { return &f.tail, true }

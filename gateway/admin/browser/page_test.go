@@ -3,7 +3,10 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,6 +41,45 @@ func TestAServerIsKilled(t *testing.T) {
 	b.visit("/servers/files")
 	b.await(`[...document.querySelectorAll("#foot ol li strong")].map((s) => s.textContent).join(" ").includes("ready starting")`)
 	b.await(`document.body.textContent.includes("files__echo")`)
+}
+
+// A browser that opens the address of a code is logged in, and the buttons work.
+//
+// Guarantees: G-0091.18
+func TestABrowserIsLoggedIn(t *testing.T) {
+	p := serve(t, start(t, map[string]string{"files": "echo"}), "")
+	b := open(t, p)
+	local := httptest.NewServer(p.door.Local())
+	defer local.Close()
+	answer, err := http.Post(local.URL+"/v1/code", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var given struct{ URL string }
+	if err := json.NewDecoder(answer.Body).Decode(&given); err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.Navigate(given.URL))
+	b.await(`location.pathname === "/" && ` + row("files") + `.dataset.state === "ready"`)
+	b.press("stop files")
+	b.await(row("files") + `.dataset.state === "stopped"`)
+}
+
+// A person calls a tool by a form, and sees what it has answered.
+//
+// Guarantees: G-0091.17
+func TestAToolIsTried(t *testing.T) {
+	g := start(t, map[string]string{"files": "echo"})
+	b := open(t, serve(t, g, ""))
+	b.login()
+	b.await(row("files") + `.textContent.includes("1 tool")`)
+	b.visit("/servers/files")
+	b.do(chromedp.Click(`main section a`), chromedp.SendKeys(`#a0`, hostile), chromedp.Click(`.try button`))
+	b.await(`document.querySelector("#result[data-outcome=answered] pre").textContent.includes("img src=x onerror")`)
+	if title := see[string](b, `document.title`); title != "files__echo · bowline" {
+		t.Errorf("what was entered has made the title %q", title)
+	}
 }
 
 // press presses a button by the name that a screen reader says. A form that was sent shows the page again.

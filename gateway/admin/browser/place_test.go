@@ -46,7 +46,7 @@ func serve(t *testing.T, g admin.Gateway, at string) *place {
 		t.Fatal(err)
 	}
 	p := &place{t: t, at: listener.Addr().String(), door: admin.New(g), served: make(chan error, 1)}
-	p.server = &http.Server{Handler: p.door.Web(admin.Web{Token: token, Open: true})}
+	p.server = &http.Server{Handler: p.door.Web(admin.Web{Token: token, Open: true, URL: "http://" + p.at + "/"})}
 	go func() { p.served <- p.server.Serve(listener) }()
 	t.Cleanup(p.end)
 	return p
@@ -136,11 +136,11 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// visit shows a page, once its script has said that it is live.
+// visit shows a page, once its script has said that it is live. That of a tool has none.
 func (b *tab) visit(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.at + path))
-	b.await(`document.getElementById("live").textContent === "● live"`)
+	b.await(`!document.querySelector("script") || document.getElementById("live").textContent === "● live"`)
 }
 
 // await waits until an expression is true, over the loading of pages, which ends what a browser was asked before.

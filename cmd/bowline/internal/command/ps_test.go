@@ -76,6 +76,7 @@ func TestAGatewayIsOperated(t *testing.T) {
 	of("wake", "one").want(t, 4, "", "stopped")
 	of("start", "one").want(t, 0, "", "")
 	awaitServer(t, path, "one", isReady)
+	of("page", "--no-browser").want(t, 0, up.page+"login/", "")
 	of("restart", "three").want(t, 2, "", "three")
 	of("restart").want(t, 2, "", "name one server")
 	written, err := os.ReadFile(path)

@@ -54,8 +54,8 @@ started, and the mistake is printed; the others are served. A mistake in the blo
 
 The page shows how the servers are, and is served at the address of --admin, of
 "admin.http" in the block "bowline", or else 127.0.0.1:8081; "off" means none. If
-that port is in use, there is no page. What acts there needs the token whose file is
-printed. "bowline ps", "restart", "stop", "start", "wake", "stderr" and "reload" use
+that port is in use, there is no page. "bowline page" opens it, logged in; else what acts
+there needs the token whose file is printed. "bowline ps", "restart", "stop", "start", "wake", "stderr" and "reload" use
 a socket that only you can open.
 
 With --stdio it serves a host, such as a desktop program, on standard input and
@@ -96,6 +96,7 @@ type upping struct {
 	insecure  bool   // the address may be reached by other machines
 	check     bool   // nothing is started
 	page      string // the address of the page, or doors.Off
+	noTry     bool   // the page calls no tools
 	socket    string // its path; "": it is named by the file
 	strict    bool   // a mistake in the entry of a server is one of the file
 
@@ -134,6 +135,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
 	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
+	flags.BoolVar(&u.noTry, "no-try", false, "let the page call no tools")
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
 	flags.BoolVar(&u.stdio, "stdio", false, "serve a host on standard input and output, with the gateway that runs for the file, or a new one")
@@ -211,7 +213,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 		endpoint = urlOf(listener)
 	}
 	return doors.Open(&operated{g, endpoint, func() error { return u.reload(cmd, g) }}, doors.Options{
-		File: u.path, Socket: u.socket, Page: u.page, Insecure: u.insecure,
+		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
 		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
 	})
 }

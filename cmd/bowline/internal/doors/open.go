@@ -18,6 +18,7 @@ type Options struct {
 	File     string       // that the gateway serves
 	Socket   string       // its path; "": it is named by the file
 	Page     string       // the address of the page; Off: there is none
+	NoTry    bool         // the page calls no tools
 	Insecure bool         // the page may be reached by other machines
 	Say      func(string) // is told where the page is, and what does not work
 }
@@ -71,13 +72,14 @@ func (d *Doors) openPage(o Options) error {
 		return nil
 	}
 	token, path, err := readToken()
-	how := "to act there, enter the token in " + path
+	how := "to act there, use bowline page, or enter the token in " + path
 	if err != nil {
 		how = "nobody can act there: " + err.Error()
 	}
 	host, _, _ := net.SplitHostPort(o.Page) // it is one: something listens there
-	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}}))
-	o.Say("the page is http://" + listener.Addr().String() + "/; " + how)
+	address := "http://" + listener.Addr().String() + "/"
+	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}, URL: address, NoTry: o.NoTry}))
+	o.Say("the page is " + address + "; " + how)
 	return nil
 }
 
