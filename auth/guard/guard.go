@@ -257,54 +257,73 @@ func (g *Guard) Do(request *http.Request) (*Response, error) {
 		if response.Status/100 != 3 || to == "" || request.Method != http.MethodGet {
 			return response, nil
 		}
-		next, err := request.URL.Parse(to)
-		switch {
-		case err != nil:
-			return nil, &Error{URL: shown(request.URL), Rule: "it redirects to what is no URL"}
-		case redirects == maxRefetch:
-			return nil, &Error{URL: shown(request.URL), Rule: "it redirects too often"}
-		case request.URL.Scheme == "https" && next.Scheme != "https":
-			return nil, &Error{URL: shown(request.URL), Rule: "it redirects from https to another scheme"}
+		if request, err = redirected(request, to, redirects); err != nil {
+			return nil, err
 		}
-		onward := &http.Request{Method: http.MethodGet, URL: next, Header: http.Header{}}
-		if accept := request.Header.Get("Accept"); accept != "" {
-			onward.Header.Set("Accept", accept)
-		}
-		request = onward.WithContext(ctx)
 	}
 }
 
+// redirected returns the GET request that follows a redirect, after so many others. It has no header of the first one but Accept: the
+// others may be secrets, which are for that server alone.
+func redirected(request *http.Request, to string, redirects int) (*http.Request, error) {
+	next, err := request.URL.Parse(to)
+	switch {
+	case err != nil:
+		return nil, &Error{URL: shown(request.URL), Rule: "it redirects to what is no URL"}
+	case redirects == maxRefetch:
+		return nil, &Error{URL: shown(request.URL), Rule: "it redirects too often"}
+	case request.URL.Scheme == "https" && next.Scheme != "https":
+		return nil, &Error{URL: shown(request.URL), Rule: "it redirects from https to another scheme"}
+	}
+	onward := &http.Request{Method: http.MethodGet, URL: next, Header: http.Header{}}
+	if accept := request.Header.Get("Accept"); accept != "" {
+		onward.Header.Set("Accept", accept)
+	}
+	return onward.WithContext(request.Context()), nil
+}
+
+// roundTrip sends one request, and reads the response. It follows no redirect.
 func (g *Guard) roundTrip(request *http.Request) (*Response, error) {
-	failed := func(err error) error {
-		var refused *Error
-		if errors.As(err, &refused) {
-			return &Error{URL: shown(request.URL), Rule: refused.Rule, Err: refused.Err}
-		}
-		return &Error{URL: shown(request.URL), Rule: "it cannot be fetched", Err: err}
-	}
-	via := g.transports
-	if g.isEndpoint(request.URL.Hostname(), port(request.URL)) {
-		via = g.toEndpoint
-	}
-	transport := via.direct
-	if proxy, err := g.proxy(request); err != nil {
-		return nil, failed(err)
-	} else if proxy != nil {
-		transport = via.proxied
+	transport, err := g.transportFor(request)
+	if err != nil {
+		return nil, fetching(request, err)
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, failed(err)
+		return nil, fetching(request, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, MaxBody+1))
 	switch {
 	case err != nil:
-		return nil, failed(err)
+		return nil, fetching(request, err)
 	case len(body) > MaxBody:
 		return nil, &Error{URL: shown(request.URL), Rule: fmt.Sprintf("its answer has more than %d bytes", MaxBody)}
 	}
 	return &Response{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+}
+
+// transportFor returns the transport for a request: its rules about addresses differ for the endpoint, and for a proxy.
+func (g *Guard) transportFor(request *http.Request) (*http.Transport, error) {
+	via := g.transports
+	if g.isEndpoint(request.URL.Hostname(), port(request.URL)) {
+		via = g.toEndpoint
+	}
+	proxy, err := g.proxy(request)
+	if proxy != nil {
+		return via.proxied, err
+	}
+	return via.direct, err
+}
+
+// fetching returns the error of a request that has failed. A rule that was broken deep within the transport, when an
+// address was dialled, is named; the URL is always that of the request.
+func fetching(request *http.Request, err error) error {
+	var refused *Error
+	if errors.As(err, &refused) {
+		return &Error{URL: shown(request.URL), Rule: refused.Rule, Err: refused.Err}
+	}
+	return &Error{URL: shown(request.URL), Rule: "it cannot be fetched", Err: err}
 }
 
 // Close closes the connections that no request uses.

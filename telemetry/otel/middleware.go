@@ -37,30 +37,32 @@ func (t *Telemetry) Client() client.Middleware {
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) },
 					served{id: r.QuestionID(), session: way.Session, question: true})
 			}
-			began, pattern := t.now(), t.patternOf(&op, r.Session.Name(), trace.SpanKindClient)
-			var span trace.Span
-			if t.tracer != nil {
-				ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
-				t.recordArguments(span, &op, r.Params)
-				ctx = t.inject(ctx, span)
-			}
-			result, err := next(ctx, r)
-			f := failureOf(result, err)
-			way := r.Network()
-			op.http = versionOf(way.HTTP)
-			if span != nil {
-				if span.IsRecording() {
-					tellSession(span, way.Session)
-				}
-				endCall(span, f, callEnd{jsonrpc.IntegerID(r.ID()), r.Epoch(), op.http, err})
-			}
-			if m := t.metrics; m != nil {
-				m.names.learn(result)
-				m.record(ctx, m.clientDuration, &op, pattern, f, m.names.knows(op.target(), pattern), t.now()-began)
-			}
-			return result, err
+			return t.call(ctx, op, r, next)
 		}
 	}
+}
+
+// call makes a call of a client, with a span, and measures it. The version of HTTP is known only afterwards.
+func (t *Telemetry) call(ctx context.Context, op operation, r *client.Request, next client.Handler) (any, error) {
+	began, pattern := t.now(), t.patternOf(&op, r.Session.Name(), trace.SpanKindClient)
+	var span trace.Span
+	if t.tracer != nil {
+		ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
+		t.recordArguments(span, &op, r.Params)
+		ctx = t.inject(ctx, span)
+	}
+	result, err := next(ctx, r)
+	f := failureOf(result, err)
+	way := r.Network()
+	op.http = versionOf(way.HTTP)
+	if span != nil {
+		endCall(span, f, callEnd{jsonrpc.IntegerID(r.ID()), r.Epoch(), op.http, way.Session, err})
+	}
+	if m := t.metrics; m != nil {
+		m.names.learn(result)
+		m.record(ctx, m.clientDuration, &op, pattern, f, m.names.knows(op.target(), pattern), t.now()-began)
+	}
+	return result, err
 }
 
 // now returns the time since New. It reads no clock if there are no metrics.
@@ -76,12 +78,15 @@ type callEnd struct {
 	id    jsonrpc.ID
 	epoch uint64 // the epoch of the server that was called last; 0 if unknown
 	http  string // the version of HTTP that the server uses; "" if it does not use HTTP
-	err   error
+
+	session string // its id; "" for none
+	err     error
 }
 
 // endCall ends the span of a call.
 func endCall(span trace.Span, f failure, end callEnd) {
 	if span.IsRecording() {
+		tellSession(span, end.session)
 		known := make([]attribute.KeyValue, 0, 4)
 		if sent, _ := end.id.Int64(); sent != 0 {
 			known = append(known, keyRequestID.String(end.id.String()))
@@ -121,26 +126,28 @@ func (t *Telemetry) Server() server.Middleware {
 			if !r.Outgoing {
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, served{id: r.ID(), by: r})
 			}
-			began, pattern := t.now(), t.patternOf(&op, "", trace.SpanKindClient)
-			var span trace.Span
-			if t.tracer != nil {
-				ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
-				ctx = t.inject(ctx, span)
-			}
-			result, err := next(ctx, r)
-			f := failureOf(result, err)
-			if span != nil {
-				if span.IsRecording() {
-					tellSession(span, sessionOf(r.Origin))
-				}
-				endCall(span, f, callEnd{id: r.ID(), err: err})
-			}
-			if m := t.metrics; m != nil {
-				m.record(ctx, m.clientDuration, &op, pattern, f, false, t.now()-began)
-			}
-			return result, err
+			return t.ask(ctx, op, r, next)
 		}
 	}
+}
+
+// ask asks a question of a server, with a span, and measures it.
+func (t *Telemetry) ask(ctx context.Context, op operation, r *server.Request, next server.Handler) (any, error) {
+	began, pattern := t.now(), t.patternOf(&op, "", trace.SpanKindClient)
+	var span trace.Span
+	if t.tracer != nil {
+		ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
+		ctx = t.inject(ctx, span)
+	}
+	result, err := next(ctx, r)
+	f := failureOf(result, err)
+	if span != nil {
+		endCall(span, f, callEnd{id: r.ID(), session: sessionOf(r.Origin), err: err})
+	}
+	if m := t.metrics; m != nil {
+		m.record(ctx, m.clientDuration, &op, pattern, f, false, t.now()-began)
+	}
+	return result, err
 }
 
 // A served is a request from a client, or a question from a server.
@@ -151,6 +158,33 @@ type served struct {
 	question bool
 }
 
+// tell adds to the span of a request which one it is, and whose.
+func (s *served) tell(span trace.Span) {
+	if !span.IsRecording() {
+		return
+	}
+	if !s.id.IsZero() {
+		span.SetAttributes(keyRequestID.String(shorten(s.id.String())))
+	}
+	if s.by != nil {
+		tellOrigin(span, s.by.Origin)
+	} else {
+		tellSession(span, s.session)
+	}
+}
+
+// failure returns how a request has failed, if it has. A handler that has not returned has panicked.
+func (s *served) failure(ctx context.Context, op *operation, result any, err error, returned bool) failure {
+	f := failureServed(ctx, result, err)
+	if !returned {
+		f = internalError
+	}
+	if f == internalError && s.question && (s.id.IsZero() || returned && op.method == protocol.MethodElicit) {
+		return failure{kind: other} // no code was sent: a form is dismissed, and a call that asks fails
+	}
+	return f
+}
+
 // serve calls the handler of a request, with a span, and measures it.
 func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), s served) (any, error) {
 	began, pattern := t.now(), t.patternOf(&op, "", trace.SpanKindServer)
@@ -158,27 +192,14 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 	if t.tracer != nil {
 		within, link := t.extract(ctx, params)
 		ctx, span = t.start(within, pattern, trace.SpanKindServer, link)
-		if span.IsRecording() && !s.id.IsZero() {
-			span.SetAttributes(keyRequestID.String(shorten(s.id.String())))
-		}
-		if span.IsRecording() && s.by != nil {
-			tellOrigin(span, s.by.Origin)
-		} else if span.IsRecording() {
-			tellSession(span, s.session)
-		}
+		s.tell(span)
 		t.recordArguments(span, &op, params)
 	}
 	var result any
 	var err error
 	returned := false
 	defer func() { // deferred, so that it runs even if the handler panics
-		f := failureServed(ctx, result, err)
-		if !returned {
-			f = internalError
-		}
-		if f == internalError && s.question && (s.id.IsZero() || returned && op.method == protocol.MethodElicit) {
-			f = failure{kind: other} // no code was sent: a form is dismissed, and a call that asks fails
-		}
+		f := s.failure(ctx, &op, result, err, returned)
 		if span != nil {
 			f.end(span)
 		}

@@ -99,17 +99,7 @@ func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, t
 			return trace.ContextWithSpanContext(ctx, parent), link
 		}
 	}
-	c := new(carrier)
-	refused := false
-	for _, text := range maxTexts {
-		raw, ok := meta[text.key]
-		if !ok {
-			continue
-		}
-		if len(raw) > text.most+2 || json.Unmarshal(raw, c.field(text.key)) != nil {
-			*c.field(text.key), refused = "", true
-		}
-	}
+	c, refused := carried(meta)
 	remote := t.propagator.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), c)
 	parent := trace.SpanContextFromContext(remote)
 	if (refused || c.Parent != "" && !parent.IsValid()) && t.metrics != nil {
@@ -123,6 +113,18 @@ func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, t
 	default:
 		return ctx, trace.Link{}
 	}
+}
+
+// carried reads the texts of a trace context, and reports whether one is no text or is too long. That one is left out.
+func carried(meta protocol.Meta) (c *carrier, refused bool) {
+	c = new(carrier)
+	for _, text := range maxTexts {
+		raw, ok := meta[text.key]
+		if ok && (len(raw) > text.most+2 || json.Unmarshal(raw, c.field(text.key)) != nil) {
+			*c.field(text.key), refused = "", true
+		}
+	}
+	return c, refused
 }
 
 // plainParent returns what propagation.TraceContext extracts from a _meta with a traceparent of

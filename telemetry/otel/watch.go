@@ -188,18 +188,7 @@ func optionOf(all ...attribute.KeyValue) []metric.ObserveOption {
 // reports the first such name to the error handler of OpenTelemetry, because somebody could
 // mistake one part for the other.
 func (p *parts) name(from *source, s *telemetry.Sample, round uint64) attribute.KeyValue {
-	key := keyConn
-	switch {
-	case s.Supervisor != nil:
-		key = keySupervisor
-	case s.Gate != nil:
-		key = keyGate
-	case s.HTTP != nil:
-		key = keyHandler
-	case s.Auth != nil:
-		key = keyResource
-	}
-	name := shorten(s.Name)
+	key, name := keyOf(s), shorten(s.Name)
 	by := p.shared[label{key, name}]
 	if by == nil {
 		by = new(sharing)
@@ -215,6 +204,22 @@ func (p *parts) name(from *source, s *telemetry.Sample, round uint64) attribute.
 		global.Handle(fmt.Errorf("bowline: several parts of this program have the %s %q: metrics name another of them %q", key, name, suffixed))
 	}
 	return key.String(suffixed)
+}
+
+// keyOf returns the attribute that names a sample. It says of which kind the part is.
+func keyOf(s *telemetry.Sample) attribute.Key {
+	switch {
+	case s.Supervisor != nil:
+		return keySupervisor
+	case s.Gate != nil:
+		return keyGate
+	case s.HTTP != nil:
+		return keyHandler
+	case s.Auth != nil:
+		return keyResource
+	default:
+		return keyConn
+	}
 }
 
 // A sharing contains the parts of one name by their numbers, from 1. A part keeps its number while
