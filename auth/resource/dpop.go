@@ -96,6 +96,21 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 		return err
 	}
 	now := time.Now()
+	if err := s.fits(claims, r, token, now); err != nil {
+		return err
+	}
+	if s.shared != nil && streamable.CheckedBefore(r) { // then this request has used it
+		return nil
+	}
+	id, expires, err := s.use(now, thumbprint, claims)
+	if err != nil || s.shared == nil {
+		return err
+	}
+	return s.useShared(r.Context(), id, expires)
+}
+
+// fits checks that a proof is for this request and token, and was made just now.
+func (s *proofs) fits(claims *proof, r *http.Request, token string, now time.Time) error {
 	at := claims.IssuedAt.Time
 	switch {
 	case claims.Method != r.Method || !s.isServerURL(claims.URL):
@@ -107,14 +122,7 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	case at.IsZero() || at.Before(now.Add(-proofAge)) || at.After(now.Add(proofAge)):
 		return invalidProof("the proof is too old, or from the future")
 	}
-	if s.shared != nil && streamable.CheckedBefore(r) { // then this request has used it
-		return nil
-	}
-	id, expires, err := s.use(now, thumbprint, claims)
-	if err != nil || s.shared == nil {
-		return err
-	}
-	return s.useShared(r.Context(), id, expires)
+	return nil
 }
 
 // useShared remembers a proof for all nodes, unless one of them has accepted it
@@ -138,18 +146,9 @@ var errUsedBefore = invalidProof("the proof was used before")
 // the thumbprint. Signatures by other keys are not checked, because that may be
 // expensive.
 func readProof(text, thumbprint string) (*proof, error) {
-	header, err := readHeader(text)
-	key := new(jose.JSONWebKey)
-	switch {
-	case err != nil:
-		return nil, invalidProof("the header of the proof is not accepted")
-	case header.Type != dpop.Type:
-		return nil, invalidProof("the proof is of another type")
-	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !isUsable(*key, header.Algorithm):
-		return nil, invalidProof("the proof has no public key that fits its algorithm")
-	}
-	if of, err := dpop.Thumbprint(key); err != nil || of != thumbprint {
-		return nil, invalidProof("the proof is of another key than the token")
+	key, err := keyOf(text, thumbprint)
+	if err != nil {
+		return nil, err
 	}
 	signed, err := jose.ParseSignedCompact(text, algorithms())
 	if err != nil {
@@ -164,6 +163,24 @@ func readProof(text, thumbprint string) (*proof, error) {
 		return nil, invalidProof("the claims of the proof cannot be read")
 	}
 	return claims, nil
+}
+
+// keyOf returns the key in the header of a proof.
+func keyOf(text, thumbprint string) (*jose.JSONWebKey, error) {
+	header, err := readHeader(text)
+	key := new(jose.JSONWebKey)
+	switch {
+	case err != nil:
+		return nil, invalidProof("the header of the proof is not accepted")
+	case header.Type != dpop.Type:
+		return nil, invalidProof("the proof is of another type")
+	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !isUsable(*key, header.Algorithm):
+		return nil, invalidProof("the proof has no public key that fits its algorithm")
+	}
+	if of, err := dpop.Thumbprint(key); err != nil || of != thumbprint {
+		return nil, invalidProof("the proof is of another key than the token")
+	}
+	return key, nil
 }
 
 // isServerURL compares the URL of a proof, without query and fragment, with the server's.
@@ -194,28 +211,45 @@ func (s *proofs) use(now time.Time, thumbprint string, p *proof) (id ProofID, ex
 			return id, expires, s.needsNonce(secrets, now)
 		}
 	}
-	hash := sha256.Sum256([]byte(s.url + " " + thumbprint + " " + p.ID))
-	id = ProofID(hash[:])
+	id = s.idOf(thumbprint, p)
+	if s.wasUsed(id) {
+		return id, expires, errUsedBefore
+	}
+	return id, expires, s.remember(id, by, expires)
+}
+
+// wasUsed reports whether a proof is remembered. The caller holds the mutex.
+func (s *proofs) wasUsed(id ProofID) bool {
 	for _, taken := range s.used {
 		if _, before := taken[id]; before {
-			return id, expires, errUsedBefore
+			return true
 		}
 	}
+	return false
+}
+
+func (s *proofs) idOf(thumbprint string, p *proof) ProofID {
+	hash := sha256.Sum256([]byte(s.url + " " + thumbprint + " " + p.ID))
+	return ProofID(hash[:])
+}
+
+// remember keeps a proof until it has expired, if there is room for it. The caller holds the mutex.
+func (s *proofs) remember(id ProofID, by *prover, expires time.Time) error {
 	switch {
 	case by.count >= maxKeyProofs:
-		return id, expires, denial{text: "the client sends more proofs than can be remembered", tooMany: true}
+		return denial{text: "the client sends more proofs than can be remembered", tooMany: true}
 	case s.count >= maxProofs:
-		return id, expires, unavailable("too many proofs are remembered")
+		return unavailable("too many proofs are remembered")
 	}
 	step := expires.Unix()/proofStep + 1
 	if s.used[step] == nil {
 		s.used[step] = make(map[ProofID]*prover)
 	}
 	s.used[step][id] = by
-	s.provers[thumbprint] = by
+	s.provers[by.thumbprint] = by
 	by.count++
 	s.count++
-	return id, expires, nil
+	return nil
 }
 
 func (s *proofs) removeExpired(now time.Time) {

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -305,25 +306,24 @@ func (g *Guard) deny(status int, f denial, bound bool) *streamable.Denial {
 	if len(scopes) > 0 {
 		parameters = append(parameters, fmt.Sprintf(`scope="%s"`, strings.Join(scopes, " ")))
 	}
-	rest := strings.Join(parameters, ", ")
-	bearer, dpop := "Bearer "+rest, fmt.Sprintf(`DPoP algs="%s", `, algorithmNames())+rest
-	header := make(http.Header)
-	switch {
-	case g.options.DPoP == DPoPRequired:
-		header["Www-Authenticate"] = []string{dpop}
-	case g.options.DPoP == DPoPOff:
-		header["Www-Authenticate"] = []string{bearer}
-	case bound:
-		header["Www-Authenticate"] = []string{dpop, bearer}
-	default:
-		header["Www-Authenticate"] = []string{bearer, dpop}
-	}
+	header := http.Header{"Www-Authenticate": g.challenges(strings.Join(parameters, ", "), bound)}
 	if f.nonce != "" {
 		header["Dpop-Nonce"] = []string{f.nonce}
 	}
-	text := f.text
-	if text == "" {
-		text = "a token is needed"
+	return &streamable.Denial{Status: status, Header: header, Text: cmp.Or(f.text, "a token is needed")}
+}
+
+// challenges returns one challenge for each scheme that the options allow, the client's first.
+func (g *Guard) challenges(parameters string, bound bool) []string {
+	bearer, dpop := "Bearer "+parameters, fmt.Sprintf(`DPoP algs="%s", `, algorithmNames())+parameters
+	switch {
+	case g.options.DPoP == DPoPRequired:
+		return []string{dpop}
+	case g.options.DPoP == DPoPOff:
+		return []string{bearer}
+	case bound:
+		return []string{dpop, bearer}
+	default:
+		return []string{bearer, dpop}
 	}
-	return &streamable.Denial{Status: status, Header: header, Text: text}
 }

@@ -43,38 +43,46 @@ func newSlots() *slots {
 // acquire waits for a slot. It returns a function that releases the slot, or nil if the
 // context has ended.
 func (s *slots) acquire(ctx context.Context, address string) (giveBack func()) {
-	s.mu.Lock()
-	own := s.of[address]
-	if own == nil {
-		own = &share{taken: make(chan struct{}, maxIntrospectionsPerAddress)}
-		s.of[address] = own
-	}
-	own.requests++
-	s.mu.Unlock()
-	leave := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if own.requests--; own.requests == 0 {
-			delete(s.of, address)
-		}
-	}
+	own := s.enter(address)
 	select {
 	case own.taken <- struct{}{}:
 	case <-ctx.Done():
-		leave()
+		s.leave(address, own)
 		return nil
 	}
 	select {
 	case s.all <- struct{}{}:
 	case <-ctx.Done():
 		<-own.taken
-		leave()
+		s.leave(address, own)
 		return nil
 	}
 	return func() {
 		<-s.all
 		<-own.taken
-		leave()
+		s.leave(address, own)
+	}
+}
+
+// enter returns the share of an address, for one request more.
+func (s *slots) enter(address string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.of[address]
+	if own == nil {
+		own = &share{taken: make(chan struct{}, maxIntrospectionsPerAddress)}
+		s.of[address] = own
+	}
+	own.requests++
+	return own
+}
+
+// leave forgets the share of an address with its last request.
+func (s *slots) leave(address string, own *share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if own.requests--; own.requests == 0 {
+		delete(s.of, address)
 	}
 }
 
@@ -98,8 +106,13 @@ func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string
 	if k := g.refused.find(hash); k != nil {
 		return nil, k.refused
 	}
+	return g.askOnce(ctx, hash, token)
+}
+
+// askOnce asks the issuer about a token, and remembers the answer. That it could not be asked is not remembered.
+func (g *Guard) askOnce(ctx context.Context, hash [sha256.Size]byte, token string) (*cachedToken, error) {
 	asked := time.Now()
-	p, err := g.ask(ctx, from, token)
+	p, err := g.ask(ctx, g.introspector, token)
 	f := denial{}
 	switch {
 	case err == nil:

@@ -183,20 +183,28 @@ func (i *issuer) fetchKeys(ctx context.Context) ([]jose.JSONWebKey, time.Duratio
 	if err != nil {
 		return nil, 0, err
 	}
+	keys, isSet := publicKeys(answer.body)
+	if !isSet {
+		return nil, 0, fmt.Errorf("resource: what is at %s is no key set", address)
+	}
+	return keys, keyLife(answer.header), nil
+}
+
+// publicKeys returns the public keys of a key set (RFC 7517). It ignores those of types that are unknown here.
+func publicKeys(text []byte) (keys []jose.JSONWebKey, isSet bool) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := protocol.Unmarshal(answer.body, &set); err != nil || set.Keys == nil {
-		return nil, 0, fmt.Errorf("resource: what is at %s is no key set", address)
+	if err := protocol.Unmarshal(text, &set); err != nil || set.Keys == nil {
+		return nil, false
 	}
-	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if key.UnmarshalJSON(raw) == nil && key.IsPublic() { // there may be types that are unknown here
+		if key.UnmarshalJSON(raw) == nil && key.IsPublic() {
 			keys = append(keys, key)
 		}
 	}
-	return keys, keyLife(answer.header), nil
+	return keys, true
 }
 
 // keyLife returns how long a response may be cached.

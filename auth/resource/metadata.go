@@ -16,6 +16,44 @@ const wellKnown = "/.well-known/oauth-protected-resource"
 // also at the path without it. Pages of every origin may read the metadata, and clients may cache it for an
 // hour.
 func (g *Guard) Metadata() http.Handler {
+	body, err := g.document()
+	path := pathOf(g.metadata)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Access-Control-Allow-Origin", "*")
+		switch {
+		case r.URL.Path != path && r.URL.Path != wellKnown:
+			http.NotFound(w, r)
+		case err != nil:
+			http.Error(w, "the metadata cannot be encoded", http.StatusInternalServerError)
+		case r.Method == http.MethodOptions: // from a page that sends Mcp-Protocol-Version
+			header.Set("Access-Control-Allow-Methods", "GET")
+			header.Set("Access-Control-Allow-Headers", "*")
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			serveDocument(w, r, body)
+		}
+	})
+}
+
+func serveDocument(w http.ResponseWriter, r *http.Request, body []byte) {
+	header := w.Header()
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD, OPTIONS")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("Cache-Control", "max-age=3600")
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodGet {
+		w.Write(body)
+	}
+}
+
+// document returns the metadata. It does not change while the Guard lives.
+func (g *Guard) document() ([]byte, error) {
 	document := struct {
 		Resource string   `json:"resource"`
 		Issuers  []string `json:"authorization_servers"`
@@ -32,31 +70,5 @@ func (g *Guard) Metadata() http.Handler {
 			document.Algs = append(document.Algs, string(algorithm))
 		}
 	}
-	body, err := protocol.Marshal(document)
-	path := pathOf(g.metadata)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Access-Control-Allow-Origin", "*")
-		switch {
-		case r.URL.Path != path && r.URL.Path != wellKnown:
-			http.NotFound(w, r)
-		case err != nil:
-			http.Error(w, "the metadata cannot be encoded", http.StatusInternalServerError)
-		case r.Method == http.MethodOptions: // from a page that sends Mcp-Protocol-Version
-			header.Set("Access-Control-Allow-Methods", "GET")
-			header.Set("Access-Control-Allow-Headers", "*")
-			w.WriteHeader(http.StatusNoContent)
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			header.Set("Allow", "GET, HEAD, OPTIONS")
-			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-		default:
-			header.Set("Content-Type", "application/json")
-			header.Set("Content-Length", strconv.Itoa(len(body)))
-			header.Set("Cache-Control", "max-age=3600")
-			w.WriteHeader(http.StatusOK)
-			if r.Method == http.MethodGet {
-				w.Write(body)
-			}
-		}
-	})
+	return protocol.Marshal(document)
 }

@@ -143,6 +143,25 @@ func (o Options) check() error {
 	if err := checkURL(o.URL); err != nil {
 		return fmt.Errorf("resource: URL %w", err)
 	}
+	if err := o.checkIssuers(); err != nil {
+		return err
+	}
+	for _, scope := range o.Scopes {
+		if scope == "offline_access" || !isScope(scope) {
+			return fmt.Errorf("resource: %.80q cannot be a scope of a server", scope)
+		}
+	}
+	if err := o.checkSecrets(); err != nil {
+		return err
+	}
+	if o.Leeway > maxLeeway {
+		return fmt.Errorf("resource: the leeway of %v is more than %v", o.Leeway, maxLeeway)
+	}
+	return nil
+}
+
+// checkIssuers refuses issuers among which a token would have no clear one, or would be shown to the wrong one.
+func (o Options) checkIssuers() error {
 	if len(o.Issuers) == 0 {
 		return fmt.Errorf("resource: no issuer is given, so no token could be taken")
 	}
@@ -168,24 +187,22 @@ func (o Options) check() error {
 			}
 		}
 	}
-	for _, scope := range o.Scopes {
-		if scope == "offline_access" || !isScope(scope) {
-			return fmt.Errorf("resource: %.80q cannot be a scope of a server", scope)
-		}
+	return nil
+}
+
+// checkSecrets refuses secrets by which anybody could make nonces.
+func (o Options) checkSecrets() error {
+	if o.DPoPSecrets == nil {
+		return nil
 	}
-	if o.DPoPSecrets != nil {
-		secrets := o.DPoPSecrets()
-		if len(secrets) == 0 {
-			return fmt.Errorf("resource: there is no secret for nonces")
-		}
-		for _, secret := range secrets {
-			if n := len(secret); n < minSecret {
-				return fmt.Errorf("resource: a secret of nonces has %d bytes, fewer than %d", n, minSecret)
-			}
-		}
+	secrets := o.DPoPSecrets()
+	if len(secrets) == 0 {
+		return fmt.Errorf("resource: there is no secret for nonces")
 	}
-	if o.Leeway > maxLeeway {
-		return fmt.Errorf("resource: the leeway of %v is more than %v", o.Leeway, maxLeeway)
+	for _, secret := range secrets {
+		if n := len(secret); n < minSecret {
+			return fmt.Errorf("resource: a secret of nonces has %d bytes, fewer than %d", n, minSecret)
+		}
 	}
 	return nil
 }

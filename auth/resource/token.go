@@ -109,24 +109,29 @@ func (g *Guard) issuerOf(token string) (*issuer, error) {
 		}
 		return g.introspector, nil
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	named, isJWT := claimedIssuer(parts[1])
+	if (!isJWT || named == "") && g.introspector != nil {
+		return g.introspector, nil // the token only looks like a JWT, or is one that is for its issuer alone
+	}
+	from := g.issuers[named]
+	switch {
+	case !isJWT:
+		return nil, invalid("the token is malformed")
+	case from == nil:
+		return nil, invalid("the token is from another issuer")
+	default:
+		return from, nil
+	}
+}
+
+// claimedIssuer returns the issuer that a JWT names. Nothing is verified yet: the name only says whose keys to try.
+func claimedIssuer(encoded string) (issuer string, isJWT bool) {
+	payload, err := base64.RawURLEncoding.DecodeString(encoded)
 	var unverified struct {
 		Issuer string `json:"iss"`
 	}
-	if err != nil || protocol.Unmarshal(payload, &unverified) != nil {
-		if g.introspector != nil {
-			return g.introspector, nil // the token only looks like a JWT
-		}
-		return nil, invalid("the token is malformed")
-	}
-	if unverified.Issuer == "" && g.introspector != nil {
-		return g.introspector, nil
-	}
-	from := g.issuers[unverified.Issuer]
-	if from == nil {
-		return nil, invalid("the token is from another issuer")
-	}
-	return from, nil
+	isJWT = err == nil && protocol.Unmarshal(payload, &unverified) == nil
+	return unverified.Issuer, isJWT
 }
 
 // A joseHeader contains the members of a JWT's header that are used. All other
@@ -159,26 +164,16 @@ func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*
 	if err != nil {
 		return nil, err
 	}
-	kind := strings.TrimPrefix(strings.ToLower(header.Type), "application/")
-	if kind != "at+jwt" && (g.options.Strict || kind != "jwt" && kind != "") {
+	if !g.isAccessToken(header.Type) {
 		return nil, invalid("the token is of another type")
 	}
 	keys, err := from.keysFor(ctx, header)
 	if err != nil {
 		return nil, err
 	}
-	signed, err := jose.ParseSignedCompact(token, algorithms())
+	payload, err := payloadOf(token, keys)
 	if err != nil {
-		return nil, invalid("the token is malformed")
-	}
-	var payload []byte
-	for _, key := range keys {
-		if payload, err = signed.Verify(key); err == nil {
-			break
-		}
-	}
-	if payload == nil {
-		return nil, invalid("the signature of the token is wrong")
+		return nil, err
 	}
 	p, err := g.read(from, payload)
 	if err != nil {
@@ -190,25 +185,35 @@ func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*
 	return p, nil
 }
 
+// isAccessToken reports whether a token is of the type of RFC 9068. Unless the options are strict, one that does not say
+// more than that it is a JWT is taken for an access token, too: many issuers say no more.
+func (g *Guard) isAccessToken(kind string) bool {
+	kind = strings.TrimPrefix(strings.ToLower(kind), "application/")
+	return kind == "at+jwt" || !g.options.Strict && (kind == "jwt" || kind == "")
+}
+
+// payloadOf returns what a token says, if one of the keys has made its signature.
+func payloadOf(token string, keys []jose.JSONWebKey) ([]byte, error) {
+	signed, err := jose.ParseSignedCompact(token, algorithms())
+	if err != nil {
+		return nil, invalid("the token is malformed")
+	}
+	for _, key := range keys {
+		if payload, err := signed.Verify(key); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, invalid("the signature of the token is wrong")
+}
+
 // read reads the claims of a token whose signature is valid.
 func (g *Guard) read(from *issuer, payload []byte) (*Principal, error) {
 	var c claims
 	if err := protocol.Unmarshal(payload, &c); err != nil {
 		return nil, invalid("the claims of the token cannot be read")
 	}
-	now := time.Now()
-	introspected := from.of.Introspect != nil
-	switch {
-	case introspected && !c.Active:
-		return nil, invalid("the token is not active")
-	case c.Issuer != from.of.URL && !(introspected && c.Issuer == ""):
-		return nil, invalid("the token is from another issuer")
-	case !slices.ContainsFunc(c.Audience, g.isAudience):
-		return nil, invalid("the token is for another audience")
-	case !c.Expires.IsZero() && !now.Before(c.Expires.Add(g.leeway)):
-		return nil, invalid("the token has expired")
-	case c.NotBefore.After(now.Add(g.leeway)), c.IssuedAt.After(now.Add(g.leeway)):
-		return nil, invalid("the token is not valid yet")
+	if err := g.checkClaims(from, &c); err != nil {
+		return nil, err
 	}
 	p := &Principal{Issuer: from.of.URL, Subject: c.Subject, Client: c.Client, Scopes: c.scopes(), Expires: c.Expires.Time, Claims: slices.Clone(payload)}
 	if p.Client == "" {
@@ -220,6 +225,25 @@ func (g *Guard) read(from *issuer, payload []byte) (*Principal, error) {
 	var err error
 	p.key, err = g.confirmation(c.Confirmed)
 	return p, err
+}
+
+// checkClaims checks that a token is for this server, from this issuer, and valid now.
+func (g *Guard) checkClaims(from *issuer, c *claims) error {
+	now := time.Now()
+	introspected := from.of.Introspect != nil
+	switch {
+	case introspected && !c.Active:
+		return invalid("the token is not active")
+	case c.Issuer != from.of.URL && !(introspected && c.Issuer == ""):
+		return invalid("the token is from another issuer")
+	case !slices.ContainsFunc(c.Audience, g.isAudience):
+		return invalid("the token is for another audience")
+	case !c.Expires.IsZero() && !now.Before(c.Expires.Add(g.leeway)):
+		return invalid("the token has expired")
+	case c.NotBefore.After(now.Add(g.leeway)), c.IssuedAt.After(now.Add(g.leeway)):
+		return invalid("the token is not valid yet")
+	}
+	return nil
 }
 
 func (g *Guard) isAudience(audience string) bool {
