@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -215,14 +215,10 @@ func checkURL(text string) error {
 		return fmt.Errorf("%.80q is none", text)
 	case u.Host == "" || u.Opaque != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(text, "?") || strings.HasSuffix(text, "#"):
 		return fmt.Errorf("%.80q has to be a scheme, a host and a path", u.Redacted())
-	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+	case u.Scheme != "https" && !(u.Scheme == "http" && network.IsLoopback(u.Hostname())):
 		return fmt.Errorf("%.80q has to be https, or http on a loopback host", text)
 	}
 	return nil
-}
-
-func isLoopback(host string) bool {
-	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // isScope reports whether a text is a scope-token of RFC 6749.

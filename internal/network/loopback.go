@@ -3,7 +3,6 @@ package network
 import (
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 )
@@ -24,10 +23,9 @@ func NameOf(host string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 }
 
-// IsLoopback reports whether a name is localhost or a loopback address.
+// IsLoopback reports whether a name is localhost or a loopback address, which has no zone.
 func IsLoopback(name string) bool {
-	address, err := netip.ParseAddr(name)
-	return err == nil && address.Unmap().IsLoopback() || strings.EqualFold(name, "localhost")
+	return strings.EqualFold(name, "localhost") || net.ParseIP(name).IsLoopback()
 }
 
 // KeepsSecrets reports whether nobody on the way can read what is sent to a URL: over https, or

@@ -13,7 +13,7 @@ import (
 func TestNamesOfThisMachine(t *testing.T) {
 	for host, want := range map[string]bool{
 		"localhost": true, "LocalHost:80": true, "127.0.0.1": true, "127.8.9.1:80": true, "::1": true, "[::1]": true, "[::1]:80": true, "::ffff:127.0.0.1": true,
-		"": false, ":80": false, "localhost.": false, "localhost.evil.test": false, "127.0.0.1.evil.test": false, "192.0.2.1:80": false, "0.0.0.0": false, "[::]:80": false, "a:b:c": false,
+		"": false, ":80": false, "localhost.": false, "localhost.evil.test": false, "127.0.0.1.evil.test": false, "192.0.2.1:80": false, "0.0.0.0": false, "[::]:80": false, "a:b:c": false, "[::1%25lo]:80": false, "::1%lo": false,
 	} {
 		if got := IsLoopback(NameOf(host)); got != want {
 			t.Errorf("%q is this machine: got %v, want %v", host, got, want)

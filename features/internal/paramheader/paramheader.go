@@ -22,8 +22,8 @@ const Keyword = "x-mcp-header"
 
 // These limit a tool, for servers and clients alike.
 const (
-	MaxArguments  = 100 // that are mirrored
-	MaxHeaderName = 128 // bytes
+	maxArguments  = 100 // that are mirrored
+	maxHeaderName = 128 // bytes
 )
 
 // An Argument is an argument that is mirrored.
@@ -92,8 +92,8 @@ func (w *walk) add(path []string, annotation, typ json.RawMessage) error {
 		return err
 	case slices.ContainsFunc(w.found, func(a Argument) bool { return strings.EqualFold(a.Header, name) }):
 		return fmt.Errorf("%s %q is there twice", Keyword, name)
-	case len(w.found) == MaxArguments:
-		return &protocol.LimitError{What: "mirrored arguments of a tool", Limit: MaxArguments}
+	case len(w.found) == maxArguments:
+		return &protocol.LimitError{What: "mirrored arguments of a tool", Limit: maxArguments}
 	}
 	w.found = append(w.found, Argument{Path: slices.Clone(path), Header: name}) // the path is used again for the next member
 	return nil
@@ -142,8 +142,8 @@ func annotates(value []byte) bool {
 // one.
 func readAnnotation(annotation, typ json.RawMessage) (string, error) {
 	var name, of string
-	if protocol.Unmarshal(annotation, &name) != nil || name == "" || len(name) > MaxHeaderName {
-		return "", fmt.Errorf("%s is %.100s, not a name of 1 to %d bytes", Keyword, annotation, MaxHeaderName)
+	if protocol.Unmarshal(annotation, &name) != nil || name == "" || len(name) > maxHeaderName {
+		return "", fmt.Errorf("%s is %.100s, not a name of 1 to %d bytes", Keyword, annotation, maxHeaderName)
 	}
 	if !header.IsName(name) {
 		return "", fmt.Errorf("%s %q is not the name of a header", Keyword, name)

@@ -15,7 +15,7 @@ import (
 func TestWhichAnnotationsAreValid(t *testing.T) {
 	property := func(schema string) string { return `{"type":"object","properties":{"a":` + schema + `}}` }
 	tooMany := new(strings.Builder)
-	for n := range MaxArguments + 1 {
+	for n := range maxArguments + 1 {
 		fmt.Fprintf(tooMany, `,"p%d":{"type":"string","x-mcp-header":"H%d"}`, n, n)
 	}
 	for schema, valid := range map[string]bool{
@@ -38,7 +38,7 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 		property(`{"type":"string","x-mcp-header":"My Region"}`):                                                             false,
 		property(`{"type":"string","x-mcp-header":"Region:"}`):                                                               false,
 		property(`{"type":"string","x-mcp-header":"Ré"}`):                                                                    false,
-		property(`{"type":"string","x-mcp-header":"` + strings.Repeat("x", MaxHeaderName+1) + `"}`):                          false,
+		property(`{"type":"string","x-mcp-header":"` + strings.Repeat("x", maxHeaderName+1) + `"}`):                          false,
 		property(`{"type":"array","items":{"type":"string","x-mcp-header":"Region"}}`):                                       false,
 		property(`{"anyOf":[{"type":"string","x-mcp-header":"Region"}]}`):                                                    false,
 		`{"type":"object","$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`:                                          false,

@@ -84,9 +84,9 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 	return nil
 }
 
-// CheckKinds is for a client that answers what this process has not asked, so that the questions are unknown. It rejects answers that fit no kind of question, before a state is used up.
+// checkKinds is for a client that answers what this process has not asked, so that the questions are unknown. It rejects answers that fit no kind of question, before a state is used up.
 // Whether a form is filled in as its schema says is seen when a handler that Reruns asks for it again.
-func CheckKinds(ctx context.Context, answers protocol.InputResponses) error {
+func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 	for key, answer := range answers {
 		switch answer := answer.(type) {
 		case *protocol.UnknownInputResponse:

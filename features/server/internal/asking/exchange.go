@@ -152,15 +152,15 @@ type Questions struct {
 	names map[string]string       // the key that the handler used, for each key in open; nil: the same
 }
 
-// Pose returns questions without an answer.
-func Pose(open protocol.InputRequests) *Questions {
+// pose returns questions without an answer.
+func pose(open protocol.InputRequests) *Questions {
 	return &Questions{open: open, got: make(protocol.InputResponses)}
 }
 
-// PoseAs does what Pose does, under keys that were not used before, which it adds to used. A client of a task may send
+// PoseAs does what pose does, under keys that were not used before, which it adds to used. A client of a task may send
 // an answer late, and it must not be taken for that to another question.
 func PoseAs(open protocol.InputRequests, used map[string]bool) *Questions {
-	q := Pose(make(protocol.InputRequests, len(open)))
+	q := pose(make(protocol.InputRequests, len(open)))
 	q.names = make(map[string]string, len(open))
 	for name, one := range open {
 		key := name

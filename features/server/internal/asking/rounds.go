@@ -99,7 +99,7 @@ func (rs *Rounds) Open(ctx context.Context, about Subject, given *protocol.Input
 			answers[key] = answer
 		}
 	}
-	return st, answers, CheckKinds(ctx, answers)
+	return st, answers, checkKinds(ctx, answers)
 }
 
 // MayGoOn refuses a state whose call cannot go on here. If waits, the handler of the call still runs, in the process that

@@ -280,7 +280,7 @@ func (w *Waiting) Fitting(asked protocol.InputRequests) (protocol.InputRequests,
 // It runs on a goroutine of the handler that has the turn of the Conversation. Between two rounds it waits for the
 // next one: a question whose own context has ended may leave the call parked, and the handler may ask again.
 func (w *Waiting) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	asked := Park(Pose(open))
+	asked := Park(pose(open))
 	select {
 	// Nothing is buffered: a round that leaves takes no question along, and waits for the handler instead.
 	case w.questions <- asked:

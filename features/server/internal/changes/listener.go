@@ -98,8 +98,8 @@ func (l *Listener) addAfter(wait time.Duration, changed []Change) {
 	l.schedule(wait)
 }
 
-// AddAll adds everything that the client wants, because any of it may have changed.
-func (l *Listener) AddAll() {
+// addAll adds everything that the client wants, because any of it may have changed.
+func (l *Listener) addAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending.addSet(&l.wanted)

@@ -216,7 +216,7 @@ func (n *nodes) tellOnce() bool {
 	atOnce := max(missedAtOnce, len(all)*int(missedInterval)/int(missedTime)+1)
 	for some := range slices.Chunk(all, atOnce) {
 		for _, listener := range some {
-			listener.AddAll()
+			listener.addAll()
 		}
 		if !n.await(step.C) {
 			return false

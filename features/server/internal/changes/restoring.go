@@ -82,7 +82,7 @@ func (h *Hub) Restore(ctx context.Context, l *Listener, of share.Client, may fun
 			r.Late = append(r.Late, uri)
 		}
 	}
-	l.AddAll()
+	l.addAll()
 	r.Done = true
 	return r
 }

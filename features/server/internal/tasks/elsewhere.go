@@ -93,7 +93,7 @@ const nodePatience = 5 * time.Second
 func (ts *Tasks) distant(c *Request, id string) *distant {
 	node := nodename.Of(id)
 	by, can := transport.As[transport.Forwarder](c.Exchange)
-	if !can || c.Modern || node == "" || node == ts.Node || len(id) > LongestID {
+	if !can || c.Modern || node == "" || node == ts.Node || len(id) > longestID {
 		return nil
 	}
 	return &distant{call: c, node: node, id: id, by: by}

@@ -184,7 +184,7 @@ func (ts *Tasks) List(ctx context.Context, c *Request, params *protocol.ListTask
 	if err != nil {
 		return nil, err
 	}
-	if len(after) > LongestID {
+	if len(after) > longestID {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the cursor is none of this server")
 	}
 	records, err := ts.Store.List(ctx, c.Identity, after, ts.PageSize+1) // one more than fits, to know whether there is another page

@@ -29,9 +29,9 @@ var (
 // failure always finds room.
 const FailureRoom = 1 << 10
 
-// LongestID is the maximum length of a task's id: a node, a mark and rand.Text. A longer one is not
+// longestID is the maximum length of a task's id: a node, a mark and rand.Text. A longer one is not
 // looked up: no store need expect it.
-const LongestID = nodename.Longest + len(nodename.Mark) + 26
+const longestID = nodename.Longest + len(nodename.Mark) + 26
 
 // A Record is server.TaskRecord: what a store keeps of a task. It is complete, so that any process
 // can answer for a task that has ended.
@@ -227,7 +227,7 @@ func (ts *Tasks) Find(ctx context.Context, c *Request, id string) (*Record, *Tas
 // Look does what Find does, but does not check who may see the task. It fails with
 // catalog.ErrNotFound. A panic of the store is reported by guard.
 func (ts *Tasks) Look(ctx context.Context, guard Guard, id string) (*Record, *Task, error) {
-	if len(id) > LongestID {
+	if len(id) > longestID {
 		return nil, nil, catalog.ErrNotFound
 	}
 	ts.mu.Lock()
