@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/relay"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -77,6 +78,11 @@ func (u *upping) serveHosts(ctx context.Context, cmd *cobra.Command, g *gateway.
 
 // relay stands between a host and the gateway of the file. The file may have mistakes now and none later, so it is read at each attempt.
 func (u *upping) relay(cmd *cobra.Command) error {
+	for _, flag := range []string{"http", "insecure"} {
+		if cmd.Flags().Changed(flag) { // who gives it expects others to be served, too
+			return process.Usage(fmt.Errorf("--%s has no effect with --stdio: that gateway opens no port for clients", flag))
+		}
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
