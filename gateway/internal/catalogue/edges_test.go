@@ -1,0 +1,182 @@
+package catalogue
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/transport/sse"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// alone returns a snapshot of one server, and the server.
+func alone() (*Snapshot, Server) {
+	s := Server{Name: "s"}
+	return Empty().Apply(planned(s), []Server{s}), s
+}
+
+// sized returns a tool of so many bytes.
+func sized(name string, size int) json.RawMessage {
+	const rest = `{"name":"","inputSchema":{"d":""}}`
+	return json.RawMessage(fmt.Sprintf(`{"name":%q,"inputSchema":{"d":"%s"}}`, name, strings.Repeat("x", size-len(rest)-len(name))))
+}
+
+// A list may have exactly 16 MiB, and what counts is what is kept of an entry.
+//
+// Guarantees: G-0090.9
+func TestEdgesOfAList(t *testing.T) {
+	start, s := alone()
+	var list List
+	for i := range MaxBytes / MaxEntry {
+		list.Entries = append(list.Entries, sized(fmt.Sprintf("t%02d", i), MaxEntry))
+	}
+	known := start.Learn(s, Tools, list)
+	if len(known.Items(Tools)) != len(list.Entries) || len(known.Notices("s")) != 0 {
+		t.Errorf("of %d entries of 1 MiB %d are offered, with the notices %v", len(list.Entries), len(known.Items(Tools)), known.Notices("s"))
+	}
+	more := start.Learn(s, Tools, List{Entries: append(list.Entries, sized("u", 100))})
+	if notices := more.Notices("s"); len(more.Items(Tools)) != len(list.Entries) || len(notices) != 1 || !strings.Contains(notices[0].Text, "at most 10000, and 16777216 bytes") {
+		t.Errorf("one more: %d are offered, with the notices %v", len(more.Items(Tools)), notices)
+	}
+	list.Entries[len(list.Entries)-1] = json.RawMessage(`{"name":"long","inputSchema":{},"description":"` + strings.Repeat("x", MaxEntry+MaxEntry/2) + `"}`)
+	if cut := start.Learn(s, Tools, list); len(cut.Items(Tools)) != len(list.Entries) {
+		t.Errorf("an entry that is cut to fit: %d are offered", len(cut.Items(Tools)))
+	}
+	if n := len(start.Learn(s, Tools, List{Entries: []json.RawMessage{sized("t", MaxEntry+1)}}).Items(Tools)); n != 0 {
+		t.Error("an entry of one byte more is offered")
+	}
+}
+
+// Brackets in a text are no depth.
+//
+// Guarantees: G-0090.9
+func TestDepthOfAnEntry(t *testing.T) {
+	for text, want := range map[string]int{
+		`1`: 0, `"[[{"`: 0, `[1,2]`: 1, `[[],[],[]]`: 2, `[{},{},{}]`: 2, `["a",[[]]]`: 3, `["\\",[1]]`: 2, `["\"[[[",{}]`: 2, `{"[":"]","a":[{}]}`: 3,
+		`{"a":{"b":{}},"c":{}}`: 3,
+	} {
+		if got := depth([]byte(text)); got != want {
+			t.Errorf("%s has the depth %d, want %d", text, got, want)
+		}
+	}
+}
+
+// A description is cut between two characters, and notices quote 128 bytes.
+//
+// Guarantees: G-0090.9
+func TestWhereTextsAreCut(t *testing.T) {
+	start, s := alone()
+	name := strings.Repeat("n", 200)
+	entry := json.RawMessage(fmt.Sprintf(`{"name":%q,"inputSchema":{},"description":"x%s"}`, name, strings.Repeat("é", MaxDescription)))
+	known := start.Learn(s, Tools, List{Entries: []json.RawMessage{entry}})
+	var tool struct{ Description string }
+	if err := json.Unmarshal(known.Items(Tools)[0].Raw, &tool); err != nil || tool.Description != "x"+strings.Repeat("é", MaxDescription/2-1) {
+		t.Errorf("%v: %d bytes of the description are left", err, len(tool.Description))
+	}
+	if text := known.Notices("s")[0].Text; !strings.Contains(text, `"`+name[:128]+`"...`) {
+		t.Errorf("the notice is %s", text)
+	}
+	if got := beginning("\x80\x80", 1); got != "" {
+		t.Errorf("a text without a beginning is cut to %q", got)
+	}
+}
+
+// Whoever has a snapshot keeps what was in it.
+//
+// Guarantees: G-0090.5
+func TestASnapshotDoesNotChange(t *testing.T) {
+	start, s := alone()
+	before := start.Learn(s, Tools, tools("t"))
+	short := "short"
+	plan, _ := names.Make(0, []names.Server{{Name: "s", Prefix: &short}})
+	renamed, more := before.Apply(plan, []Server{s}), before.Learn(s, Prompts, tools("p"))
+	for name, known := range map[string]*Snapshot{"s__t": before, "short__t": renamed} {
+		equal(t, "the tools", called(known.Items(Tools)), []string{name})
+		again := known.Learn(s, Prompts, List{}) // which reads the lists again
+		equal(t, "the tools later", called(again.Apply(again.plan, []Server{s}).Items(Tools)), []string{name})
+	}
+	if len(before.Ages("s")) != 1 || len(more.Ages("s")) != 2 {
+		t.Errorf("the lists have the ages %v, and later %v", before.Ages("s"), more.Ages("s"))
+	}
+	for i, e := range before.servers[0].lists[Tools].entries {
+		if e.item.Name != before.Items(Tools)[i].Name {
+			t.Errorf("the entry of the older snapshot is called %q", e.item.Name)
+		}
+	}
+}
+
+// A list is another one if any member of an entry is.
+//
+// Guarantees: G-0090.5
+func TestWhatIsAnotherList(t *testing.T) {
+	start, s := alone()
+	of := func(raw string) [32]byte {
+		return start.Learn(s, Tools, List{Entries: []json.RawMessage{json.RawMessage(raw)}}).Digest(Tools)
+	}
+	if of(`{"name":"t","inputSchema":{}}`) == of(`{"name":"t","inputSchema":{"x":1}}`) {
+		t.Error("another schema is no other list")
+	}
+	if of(`{"name":"t","inputSchema":{}}`) != of(`{ "name":"t", "inputSchema":{} }`) {
+		t.Error("white space makes another list")
+	}
+}
+
+// A server that has no names, because of a mistake, offers nothing, and of equal bare names one is offered.
+//
+// Guarantees: G-0090.3, G-0090.4
+func TestWhoOffersNothing(t *testing.T) {
+	a, b := Server{Name: "a b"}, Server{Name: "a.b"}
+	known := Empty().Apply(planned(a, b), []Server{a, b}).Learn(b, Resources, uris("uri", "u:1")).Learn(b, Tools, tools("t"))
+	if len(known.Items(Resources))+len(known.Items(Tools)) != 0 {
+		t.Errorf("%v and %v are offered", known.Items(Resources), known.Items(Tools))
+	}
+	bare := ""
+	plan, _ := names.Make(0, []names.Server{{Name: "a b", Prefix: &bare}, {Name: "a.b", Prefix: &bare}})
+	known = Empty().Apply(plan, []Server{a, b}).Learn(a, Tools, tools("t")).Learn(b, Tools, tools("t", "u"))
+	equal(t, "the bare names", called(known.Items(Tools)), []string{"t", "u"})
+}
+
+// Edges of patterns, templates and identities.
+//
+// Guarantees: G-0090.6, G-0090.10, G-0090.11
+func TestEdgesOfPatterns(t *testing.T) {
+	if (Filter{Allow: []string{"abc"}}).Offers("abd") {
+		t.Error("a pattern without * offers another name of its length")
+	}
+	for text, want := range map[string]bool{
+		strings.Repeat("a", longestTemplate): true, strings.Repeat("a", longestTemplate+1): false, "x{}": false, "x{a{b}": false, "x{a}": true, "x}": false,
+	} {
+		if _, err := compile(text); (err == nil) != want {
+			t.Errorf("the template %.20q: %v", text, err)
+		}
+	}
+	if IdentityOf(&streamable.Client{URL: "a"}) == IdentityOf(&streamable.Client{URL: "b"}) || IdentityOf(&sse.Client{URL: "a"}) == IdentityOf(&sse.Client{URL: "b"}) {
+		t.Error("two URLs are one server")
+	}
+}
+
+// What has not changed is not written again.
+//
+// Guarantees: G-0090.13
+func TestTheFileIsWrittenOnlyIfSomethingHasChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalogue.json")
+	c, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Server{Name: "s"}
+	c.Apply(planned(s), []Server{s})
+	for i := range 2 {
+		if err := c.Save(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); (err == nil) != (i == 0) {
+			t.Errorf("after saving %d times, with the file removed in between: %v", i+1, err)
+		}
+		os.Remove(path)
+	}
+}
