@@ -164,6 +164,10 @@ func TestAHostIsToldWhatIsWrong(t *testing.T) {
 		got.want(t, 0, text, text)
 		got.want(t, 0, `"id":1,"error":{"code":-32603`, "there is no gateway")
 	}
+	run := os.Getenv("XDG_RUNTIME_DIR")
+	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(t.TempDir(), strings.Repeat("x", 100)))
+	wrong(t, "choose a shorter one")
+	t.Setenv("XDG_RUNTIME_DIR", run)
 	if err := os.WriteFile(path, []byte(`{"mcpServers": {"a": {"command": "${NOT_SET_AT_ALL}"}}, "bowline": {"maxName": 1}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"sync"
@@ -30,6 +31,7 @@ type Hosts struct {
 
 	mu     sync.Mutex
 	count  int // of those that are connected
+	met    int // of all
 	linger time.Duration
 	idle   *time.Timer // since the last one has left; nil: the gateway does not end by that
 }
@@ -92,23 +94,52 @@ func (h *Hosts) accept(ctx context.Context, serve func(transport.Link)) {
 const lookAgain = 100 * time.Millisecond
 
 func (h *Hosts) serve(ctx context.Context, c net.Conn, serve func(transport.Link)) {
-	h.enter(1)
+	name := fmt.Sprintf("host %d", h.enter(1))
 	defer h.enter(-1)
 	link, err := stdio.Pair(c, c).Open(context.WithoutCancel(ctx)) // it fails for want of nothing
 	if err != nil {
 		_ = c.Close()
 		return
 	}
-	serve(link)
+	serve(&hostLink{link, &transport.Origin{Identity: name}})
 }
 
-// enter counts a host that has come or left.
-func (h *Hosts) enter(n int) {
+// enter counts a host that has come, 1, or has left, -1. It returns how many have come in all.
+func (h *Hosts) enter(n int) (met int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.met += max(n, 0)
 	if h.count += n; h.count == 0 && h.idle != nil {
 		h.idle.Reset(h.linger)
 	}
+	return h.met
+}
+
+// A hostLink says with each message which host has sent it. Without that a host without a session, as in 2026-07-28, would be taken for another one
+// in each of its calls, and could not be asked while it has two.
+type hostLink struct {
+	transport.Link
+	origin *transport.Origin
+}
+
+// Unwrap keeps the other interfaces of the link.
+func (l *hostLink) Unwrap() transport.Link { return l.Link }
+
+// Bind implements transport.Link.
+func (l *hostLink) Bind(to transport.Receiver) { l.Link.Bind(&hostReceiver{to, l.origin}) }
+
+type hostReceiver struct {
+	transport.Receiver
+	origin *transport.Origin
+}
+
+// Unwrap keeps the other interfaces of the receiver.
+func (r *hostReceiver) Unwrap() transport.Receiver { return r.Receiver }
+
+// Receive implements transport.Receiver.
+func (r *hostReceiver) Receive(in transport.Inbound) {
+	in.Origin = r.origin
+	r.Receiver.Receive(in)
 }
 
 // Close waits until all hosts have left. They are those of a server that has been closed.

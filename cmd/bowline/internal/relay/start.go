@@ -41,7 +41,7 @@ func (s *Starter) Reach(ctx context.Context) (transport.Link, error) {
 	defer cancel()
 	for {
 		link, err := s.streams().Open(ctx)
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		if !isNobodyThere(err) {
 			return link, err
 		}
 		if err := s.start(ctx); err != nil {
@@ -51,6 +51,11 @@ func (s *Starter) Reach(ctx context.Context) (transport.Link, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// isNobodyThere reports whether no gateway has the socket. A path that is too long is invalid, and the gateway that is started says so in words.
+func isNobodyThere(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EINVAL)
 }
 
 func (s *Starter) streams() *stdio.Streams {
