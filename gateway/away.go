@@ -167,9 +167,12 @@ func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {
 	return o
 }
 
-// faultOf returns the error with which a server has answered, which goes to the client as it is; nil if it has not answered. Over HTTP that
+// faultOf returns the error with which a server has answered, or the gateway in its place, which goes to the client as it is; nil if nobody has. Over HTTP that
 // of an overloaded server comes with a status, which ends the call for another cause.
 func faultOf(err error) error {
+	if own, ok := err.(*jsonrpc.Error); ok {
+		return own
+	}
 	var call *conn.CallError
 	var status *transport.StatusError
 	var fault *jsonrpc.Error

@@ -18,6 +18,9 @@ func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *clien
 	}
 	switch e := e.(type) {
 	case *client.Restored:
+		if u := g.upstream(of.Name); u != nil {
+			u.ring.Store(false)
+		}
 		g.refresh(ctx, of, session, catalogue.Kinds()...)
 		for _, uri := range g.watchedOf(of.Name) { // it may have changed while the server was away
 			g.server.ResourceUpdated(uri)

@@ -3,8 +3,11 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,11 +52,15 @@ type Options struct {
 
 	// Roots are what a server gets that asks for roots outside of the calls of a client, unless the file says what.
 	Roots []protocol.Root
+
+	// IsOwn reports whether clients reach this gateway at a URL. A server of a file that has one of these is a mistake. Nil: it is not known.
+	IsOwn func(url string) bool
 }
 
 // A Gateway serves the servers of a file to any number of clients. It is safe for concurrent use. End it with Close.
 type Gateway struct {
 	options Options
+	id      string // among gateways
 	server  *server.Server
 	set     *sessions.Set
 	known   *catalogue.Catalogue
@@ -83,7 +90,7 @@ type Gateway struct {
 // the log says why.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
-	g := &Gateway{options: o, known: catalogue.New(), eye: newEye(), servers: make(map[string]*upstream), watched: make(map[string]map[string]int)}
+	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), eye: newEye(), servers: make(map[string]*upstream), watched: make(map[string]map[string]int)}
 	if o.Catalogue != "" {
 		known, err := catalogue.Open(o.Catalogue)
 		if err != nil {
@@ -115,6 +122,11 @@ func (g *Gateway) serverOptions() server.Options {
 	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
 	o.Capabilities.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: true}
 	o.Capabilities.Completions = &protocol.Capability{}
+	o.Capabilities.Experimental = maps.Clone(o.Capabilities.Experimental)
+	if o.Capabilities.Experimental == nil {
+		o.Capabilities.Experimental = make(map[string]json.RawMessage)
+	}
+	o.Capabilities.Experimental[capability] = json.RawMessage("{}")
 	return o
 }
 
@@ -145,9 +157,11 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 // Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
 func (g *Gateway) Server() *server.Server { return g.server }
 
+func (g *Gateway) given() given { return given{g.options.MaxName, g.options.Roots, g.options.IsOwn} }
+
 // Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
 func (g *Gateway) Check(file *mcpjson.File) error {
-	p, err := planOf(file, g.options.MaxName, g.options.Roots, nil)
+	p, err := planOf(file, g.given(), nil)
 	if err != nil {
 		return err
 	}
@@ -165,7 +179,7 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	for name, u := range g.servers { // which nobody else changes
 		before[name] = u.entry
 	}
-	p, err := planOf(file, g.options.MaxName, g.options.Roots, before)
+	p, err := planOf(file, g.given(), before)
 	if err != nil {
 		return sessions.Changes{}, err
 	}

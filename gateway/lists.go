@@ -44,6 +44,9 @@ type page struct {
 	NextCursor        *string           `json:"nextCursor"`
 	TTLMs             *int64            `json:"ttlMs"`
 	CacheScope        string            `json:"cacheScope"`
+	Meta              struct {
+		Passed []string `json:"io.github.bowline-mcp/gateways"` // metaPassed
+	} `json:"_meta"`
 }
 
 func (p *page) entries(kind catalogue.Kind) []json.RawMessage {
@@ -62,10 +65,16 @@ func (p *page) entries(kind catalogue.Kind) []json.RawMessage {
 // refresh asks a server for its lists of some kinds. What cannot be read stays as it was.
 func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *client.Session, kinds ...catalogue.Kind) {
 	for _, kind := range kinds {
-		list, err := listOf(ctx, session, kind)
+		list, beyond, err := listOf(ctx, session, kind)
 		if err != nil {
 			g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
 			continue
+		}
+		if u := g.upstream(of.Name); u != nil {
+			if ring := u.follow(g.id, beyond); ring != nil {
+				g.log().Error("bowline: there is a ring of gateways", "error", ring)
+				list.Entries = nil
+			}
 		}
 		if g.known.Learn(of, kind, list) {
 			g.news.tell(kind)
@@ -73,12 +82,12 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 	}
 }
 
-// listOf reads a list of a server, all pages of it.
-func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (catalogue.List, error) {
+// listOf reads a list of a server, all pages of it, and which gateways are behind the server.
+func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (list catalogue.List, beyond []string, err error) {
 	how, from := listings[kind], session.Server()
-	list := catalogue.List{At: time.Now(), TTL: unannounced}
+	list = catalogue.List{At: time.Now(), TTL: unannounced}
 	if !from.Capabilities.Has(how.capability) {
-		return list, nil
+		return list, nil, nil
 	}
 	if from.Capabilities.Has(how.capability + ".listChanged") {
 		list.TTL = announced
@@ -89,21 +98,26 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 	for range maxPages {
 		next, err := pageOf(ctx, view, how.method, params)
 		if err != nil {
-			return list, err
+			return list, nil, err
 		}
 		next.addTo(&list, kind)
+		beyond = next.Meta.Passed
 		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries {
 			break
 		}
 		if params, err = protocol.Marshal(map[string]string{"cursor": *next.NextCursor}); err != nil {
-			return list, err
+			return list, nil, err
 		}
 	}
-	return list, nil
+	return list, beyond, nil
 }
 
 func pageOf(ctx context.Context, session *client.Session, method string, params json.RawMessage) (*page, error) {
-	raw, err := session.Relay(ctx, method, params)
+	own, err := hop(session, params)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := session.Relay(ctx, method, own)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +149,14 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 		if err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 		}
-		return g.encode(ctx, now, kind, items, next)
+		list, err := g.encode(ctx, now, kind, items, next)
+		if err != nil {
+			return nil, err
+		}
+		if asked.Meta[MetaHops] == nil {
+			return list, nil
+		}
+		return signed(list, passed(g.id, g.upstreams()))
 	}
 }
 

@@ -27,38 +27,47 @@ type entry struct {
 	rule   life.Rule
 }
 
+// given is what the options of a gateway say to every file.
+type given struct {
+	longest int // name
+	roots   []protocol.Root
+	isOwn   func(url string) bool // nil: it is not known
+}
+
 // planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
-// offered. The length of names and the roots are those that hold if the file says nothing.
-func planOf(file *mcpjson.File, longest int, roots []protocol.Root, before map[string]entry) (*plan, error) {
+// offered. What is given holds if the file says nothing.
+func planOf(file *mcpjson.File, o given, before map[string]entry) (*plan, error) {
 	top, err := file.Gateway()
 	if err != nil {
 		return nil, &ConfigError{file.Path, []error{file.Check()}} // which has the others, too
 	}
-	p := &plan{roots: roots}
+	p := &plan{roots: o.roots}
 	if top.Roots != nil {
 		p.roots = rootsOf(top.Roots)
 	}
-	longest = cmp.Or(top.MaxName, longest)
+	longest := cmp.Or(top.MaxName, o.longest)
 	file.Reject(nil)
-	p.read(file, top, before)
-	wrong := make(map[string]string)
+	wrong := p.read(file, top, o.isOwn, before)
 	p.name(longest, wrong)
 	if len(wrong) > 0 { // those that are rejected are what they were before
 		file.Reject(wrong)
-		p.read(file, top, before)
+		p.read(file, top, o.isOwn, before)
 		p.name(longest, wrong)
 	}
 	return p, nil
 }
 
-// read reads the servers.
-func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, before map[string]entry) {
-	p.entries, p.mistakes = nil, make(map[string]error)
+// read reads the servers, and returns what only a gateway finds wrong with one.
+func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, isOwn func(string) bool, before map[string]entry) (wrong map[string]string) {
+	p.entries, p.mistakes, wrong = nil, make(map[string]error), make(map[string]string)
 	for _, name := range file.Names() {
 		s, err := file.Server(name)
 		switch was, ok := before[name]; {
 		case err == nil:
 			p.entries = append(p.entries, entryOf(s, top))
+			if url := urlOf(s); url != "" && isOwn != nil && isOwn(url) {
+				wrong[name] = "it is this gateway itself, which is served at its url"
+			}
 		case ok:
 			p.entries = append(p.entries, was)
 			fallthrough
@@ -66,6 +75,7 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, before map[string]
 			p.mistakes[name] = err
 		}
 	}
+	return wrong
 }
 
 func entryOf(s *mcpjson.Server, top *mcpjson.Gateway) entry {

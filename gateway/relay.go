@@ -166,7 +166,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		if away != nil {
 			return nil, away, nil
 		}
-		result, err = withProgress(ctx, session, params).Relay(ctx, method, params)
+		result, err = send(ctx, session, method, params)
 		if err == nil {
 			u.answered()
 			return asking(result)
@@ -180,6 +180,15 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 			return nil, g.failed(name, err), nil
 		}
 	}
+}
+
+// send makes the request of a client at a server.
+func send(ctx context.Context, session *client.Session, method string, params json.RawMessage) (json.RawMessage, error) {
+	own, err := hop(session, params)
+	if err != nil {
+		return nil, err
+	}
+	return withProgress(ctx, session, params).Relay(ctx, method, own)
 }
 
 // withProgress returns a view of a session whose progress goes to the client, if that has asked for it. If calls have a timeout, the

@@ -66,9 +66,7 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 			s.Resources += age.Entries
 		}
 	}
-	for _, notice := range known.Notices(u.Name) {
-		s.Notices = append(s.Notices, fmt.Sprintf("%s: %s", notice.Kind, notice.Text))
-	}
+	s.Notices = noticesOf(u, known)
 	session, running := g.set.Session(u.Name)
 	if failure, asleep := u.use.IsAsleep(); asleep {
 		s.OnDemand, s.Reason, s.LastFailure = true, "starts on demand", failure
@@ -81,6 +79,17 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 		s.PID = int(u.pid.Load())
 	}
 	return s
+}
+
+// noticesOf says what of a server is not offered as it is.
+func noticesOf(u *upstream, known *catalogue.Snapshot) (notices []string) {
+	if u.ring.Load() {
+		notices = append(notices, (&RingError{u.Name}).Error())
+	}
+	for _, notice := range known.Notices(u.Name) {
+		notices = append(notices, fmt.Sprintf("%s: %s", notice.Kind, notice.Text))
+	}
+	return notices
 }
 
 // Changed returns a channel that is closed when Report may say something else than it does after this call.

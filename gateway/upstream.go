@@ -30,7 +30,9 @@ type traffic struct {
 	pid    atomic.Int64           // of the last child
 	failed atomic.Pointer[string] // why it was not started; nil: it was
 	stderr admin.Tail
-	woken  atomic.Int64 // when a call woke it last, in nanoseconds; 0: it has answered a call since
+	beyond atomic.Pointer[[]string] // the gateways behind it; nil: none
+	ring   atomic.Bool              // this gateway is one of them, or was since the server was connected
+	woken  atomic.Int64             // when a call woke it last, in nanoseconds; 0: it has answered a call since
 }
 
 // count keeps a request in the report while it runs. Who looks is told of its begin and its end, and not in between: a call of an hour costs

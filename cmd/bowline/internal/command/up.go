@@ -66,7 +66,9 @@ at a socket that only you can open, and ends when no host has used it for as lon
 
 At SIGHUP the file is read again. Only servers that have changed are started,
 stopped or restarted; one whose entry has a mistake now goes on as it was. What
-would have ended the command at its start changes nothing, and is printed.
+would have ended the command at its start changes nothing, and is printed. So does
+a link, a folder or a pipe that has come in place of the file. With --watch, the file
+is read again when it has changed, and has then stayed the same for a second.
 
 At SIGINT or SIGTERM it finishes running calls, for at most five seconds, then
 stops the servers, and ends with status 0.`
@@ -83,11 +85,6 @@ const upExample = `  # Serve what a desktop program has configured
   # Look for mistakes, and start nothing
   bowline up mcp.json --check`
 
-// endpointPath is where a server is found.
-const endpointPath = "/mcp"
-
-func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
-
 // An upping is what up was told.
 type upping struct {
 	path      string
@@ -99,6 +96,8 @@ type upping struct {
 	noTry     bool   // the page calls no tools
 	socket    string // its path; "": it is named by the file
 	strict    bool   // a mistake in the entry of a server is one of the file
+	watches   bool   // the file is read again when it changes
+	watched   watch
 
 	stdio      bool          // this process stands between a host and the gateway
 	background bool          // this process is a gateway that another one has started for hosts
@@ -137,6 +136,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
 	flags.BoolVar(&u.noTry, "no-try", false, "let the page call no tools")
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
+	flags.BoolVar(&u.watches, "watch", false, "read the file again when it changes")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
 	flags.BoolVar(&u.stdio, "stdio", false, "serve a host on standard input and output, with the gateway that runs for the file, or a new one")
 	flags.DurationVar(&u.linger, "linger", 5*time.Minute, "how long a gateway that --stdio has started outlives its last host, a `DURATION`")
@@ -146,7 +146,8 @@ func (u *upping) addFlags(command *cobra.Command) {
 
 // run checks the whole file, and the address, before anything is started.
 func (u *upping) run(cmd *cobra.Command) error {
-	file, err := u.load(cmd)
+	u.watched = watchOf(u.path)
+	file, err := u.load(cmd, func() (*mcpjson.File, error) { return mcpjson.Load(u.path) })
 	if err != nil {
 		return process.Refuse("%w", err)
 	}
@@ -196,6 +197,9 @@ func (u *upping) listen() (net.Listener, error) {
 		return nil, nil
 	}
 	listener, _, err := process.ListenHere("--http", u.address, u.insecure, "there are no logins: whoever reaches it may call every tool")
+	if err == nil {
+		u.address = listener.Addr().String() // with the port that was free
+	}
 	return listener, err
 }
 
@@ -267,7 +271,7 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener, hosts *doors.Hosts) error {
 	ctx, end := context.WithCancel(cmd.Context())
 	defer end()
-	stopReloading := u.reloadAtHangup(cmd, g)
+	stopReloading := u.reloadWhenTold(cmd, g)
 	if hosts != nil {
 		u.serveHosts(ctx, cmd, g, hosts, end)
 	}
@@ -316,8 +320,8 @@ func (u *upping) keepSessions(cmd *cobra.Command) *streamable.FileSessions {
 
 // load reads the file. It asks for the inputs that its servers need. Who names a file on the command line trusts it, so nobody is
 // asked whether its commands may run. A reload reads it again, and may then have other inputs to ask for.
-func (u *upping) load(cmd *cobra.Command) (*mcpjson.File, error) {
-	file, err := process.Await(cmd.Context(), func() (*mcpjson.File, error) { return mcpjson.Load(u.path) })
+func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*mcpjson.File, error) {
+	file, err := process.Await(cmd.Context(), read)
 	if errors.Is(err, syscall.EISDIR) {
 		return nil, fmt.Errorf("%w: name a file%s", err, anyFileIn(u.path))
 	} else if err != nil {
@@ -333,6 +337,7 @@ func (u *upping) load(cmd *cobra.Command) (*mcpjson.File, error) {
 func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	o.IsOwn = func(at string) bool { return !u.background && isServed(at, u.address) }
 	o.Client.Conn.Log, o.Server.Conn.Log = log, log
 	o.Server.Conn.DrainGrace = process.FinishGrace / 5 * 4
 	logins := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log}}
@@ -373,7 +378,7 @@ func (u *upping) apply(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.Fil
 func (u *upping) reload(cmd *cobra.Command, g *gateway.Gateway) error {
 	u.reloading.Lock()
 	defer u.reloading.Unlock()
-	file, err := u.load(cmd)
+	file, err := u.load(cmd, u.watched.read)
 	if err == nil {
 		err = u.apply(cmd, g, file)
 	}
@@ -386,21 +391,36 @@ func (u *upping) reload(cmd *cobra.Command, g *gateway.Gateway) error {
 	return nil
 }
 
-// reloadAtHangup applies the file again at each SIGHUP, on a goroutine of its own, until the function that it returns is called,
-// which waits for that.
-func (u *upping) reloadAtHangup(cmd *cobra.Command, g *gateway.Gateway) (stop func()) {
+// reloadWhenTold applies the file again at each SIGHUP, and with --watch when it has changed, on a goroutine of its own, until the function that
+// it returns is called, which waits for that.
+func (u *upping) reloadWhenTold(cmd *cobra.Command, g *gateway.Gateway) (stop func()) {
 	hangup := make(chan os.Signal, 1) // one that waits stands for all that come meanwhile
 	signal.Notify(hangup, syscall.SIGHUP)
-	over := make(chan struct{})
+	ending, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		for range hangup {
+		var looks <-chan time.Time
+		if u.watches {
+			ticker := time.NewTicker(watchInterval)
+			defer ticker.Stop()
+			looks = ticker.C
+		}
+		for {
+			select {
+			case <-ending:
+				return
+			case <-hangup:
+			case <-looks:
+				if !u.watched.look() {
+					continue
+				}
+			}
 			_ = u.reload(cmd, g) // which has printed what is wrong
 		}
 	}()
 	return func() {
 		signal.Stop(hangup)
-		close(hangup)
+		close(ending)
 		<-over
 	}
 }

@@ -33,14 +33,14 @@ type upRun struct {
 }
 
 // startUp runs `bowline up` over a file, and waits until it serves.
-func startUp(t *testing.T, path string) *upRun {
+func startUp(t *testing.T, path string, flags ...string) *upRun {
 	t.Helper()
-	return startUpAt(t, path, ":0")
+	return startUpAt(t, path, ":0", flags...)
 }
 
-func startUpAt(t *testing.T, path, address string) *upRun {
+func startUpAt(t *testing.T, path, address string, flags ...string) *upRun {
 	t.Helper()
-	r := &upRun{t: t, cmd: command(t, "up", path, "--http", address, "--admin", ":0")}
+	r := &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", address, "--admin", ":0"}, flags...)...)}
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
