@@ -34,6 +34,7 @@ type fleet struct {
 	servers map[string]*server.Server
 	links   map[string]transport.Link // the last one of each server
 	broken  map[string]bool           // cannot be reached
+	opens   opening                   // how servers are reached from now on; nil: in this process
 	opened  map[string]int            // how often each was started
 }
 
@@ -80,7 +81,13 @@ type place struct {
 }
 
 // Open implements transport.Transport.
-func (p *place) Open(context.Context) (transport.Link, error) {
+func (p *place) Open(ctx context.Context) (transport.Link, error) {
+	p.mu.Lock()
+	open := p.opens
+	p.mu.Unlock()
+	if open != nil {
+		return open(ctx)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened[p.name]++

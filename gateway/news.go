@@ -78,6 +78,7 @@ func (g *Gateway) announce(kinds []catalogue.Kind) {
 	for _, kind := range kinds {
 		g.server.ListChanged(featureOf[kind])
 	}
+	defer g.eye.wake()
 	if err := g.known.Save(); err != nil {
 		text := "what servers offer is not kept for the next start: " + err.Error()
 		g.unsaved.Store(&text)
