@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// The head says the worst that needs somebody, and counts what is well.
+//
+// Guarantees: G-0091.8
+func TestVerdictOfTheWhole(t *testing.T) {
+	ready, starting, stopped, bad := ServerReport{State: Ready, Calls: 2}, ServerReport{State: Starting, Calls: 1}, ServerReport{State: Stopped}, ServerReport{State: Backoff}
+	noted, mistaken := ready, ready
+	noted.Notices, mistaken.Mistake = []string{"n"}, "m"
+	for _, c := range []struct {
+		report               Report
+		class, sign, verdict string
+		ready, calls         int
+	}{
+		{Report{}, "ok", "●", "No server is in trouble", 0, 0},
+		{Report{Servers: []ServerReport{stopped}}, "ok", "●", "No server is in trouble", 0, 0},
+		{Report{Servers: []ServerReport{ready, stopped}}, "ok", "●", "No server is in trouble", 1, 2},
+		{Report{Servers: []ServerReport{ready, ready}}, "ok", "●", "All servers are ready", 2, 4},
+		{Report{Servers: []ServerReport{ready, noted}}, "warn", "⚠", "Working, with notices", 2, 4},
+		{Report{Servers: []ServerReport{mistaken}}, "warn", "⚠", "Working, with notices", 1, 2},
+		{Report{Servers: []ServerReport{ready}, Notices: []string{"n"}}, "warn", "⚠", "Working, with notices", 1, 2},
+		{Report{Servers: []ServerReport{noted, starting}}, "warn", "◌", "1 server starting", 1, 3},
+		{Report{Servers: []ServerReport{starting, starting}}, "warn", "◌", "2 servers starting", 0, 2},
+		{Report{Servers: []ServerReport{starting}, Mistakes: []string{"m"}}, "bad", "✖", "The file was changed, and is not applied", 0, 1},
+		{Report{Servers: []ServerReport{bad, ready}, Mistakes: []string{"m"}}, "bad", "✖", "1 server in trouble", 1, 2},
+		{Report{Servers: []ServerReport{bad, {State: Misconfigured}}}, "bad", "✖", "2 servers in trouble", 0, 0},
+	} {
+		h := headOf(c.report)
+		if h.Class != c.class || h.Sign != c.sign || h.Verdict != c.verdict || h.ReadyCount != c.ready || h.Calls != c.calls {
+			t.Errorf("%+v: got %s %s %q, %d ready, %d calls", c.report, h.Class, h.Sign, h.Verdict, h.ReadyCount, h.Calls)
+		}
+	}
+}
+
+// A row has the sign of its state, and that of a notice only if the server is ready. Only who may act has a form.
+//
+// Guarantees: G-0091.1, G-0091.8
+func TestLookOfARow(t *testing.T) {
+	for _, c := range []struct {
+		server      ServerReport
+		class, sign string
+		why         string
+		more        int
+		stale       bool
+		first       Action
+	}{
+		{ServerReport{State: Ready, Reason: "r"}, "ok", "●", "", 0, false, Restart},
+		{ServerReport{State: Ready, Notices: []string{"a", "b", "c"}}, "warn", "⚠", "", 2, false, Restart},
+		{ServerReport{State: Ready, Mistake: "m"}, "warn", "⚠", "", 0, false, Restart},
+		{ServerReport{State: Starting, Reason: "r", Mistake: "m"}, "warn", "◌", "r", 0, true, Stop},
+		{ServerReport{State: Backoff, Reason: "r", Notices: []string{"a"}}, "bad", "✖", "r", 0, true, Wake},
+		{ServerReport{State: Misconfigured, Mistake: "m"}, "bad", "✖", "", 0, true, ""},
+		{ServerReport{State: Stopped}, "idle", "○", "", 0, true, Start},
+	} {
+		r := rowOf(c.server, "secret")
+		if r.Class != c.class || r.Sign != c.sign || r.Why != c.why || r.More != c.more || r.Stale != c.stale || r.Form != "secret" {
+			t.Errorf("%+v: got %+v", c.server, r)
+		}
+		if (len(r.Actions) == 0) != (c.first == "") || len(r.Actions) > 0 && r.Actions[0] != c.first {
+			t.Errorf("%+v: the actions are %v", c.server, r.Actions)
+		}
+		if nobody := rowOf(c.server, ""); nobody.Form != "" || nobody.Actions != nil {
+			t.Errorf("%+v: without a token: %+v", c.server, nobody)
+		}
+	}
+}
+
+// Texts and numbers are as short as a person reads them.
+//
+// Guarantees: G-0091.8
+func TestWhatAPersonReads(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("é", 120): strings.Repeat("é", 120), strings.Repeat("é", 121): strings.Repeat("é", 120) + "…", "one\ntwo": "one…", "": "",
+	} {
+		if got := cut(text); got != want {
+			t.Errorf("%q is cut to %q", text, got)
+		}
+	}
+	for ms, want := range map[float64]string{0: "0.0 ms", 9.94: "9.9 ms", 10: "10 ms", 9999: "9999 ms", 10_000: "10 s", 61_400: "61 s"} {
+		if got := milliseconds(ms); got != want {
+			t.Errorf("%v ms is shown as %q", ms, got)
+		}
+	}
+	for form, want := range map[string]bool{"application/x-www-form-urlencoded": true, "application/x-www-form-urlencoded; charset=utf-8": true, "application/json": false, "": false, ";": false} {
+		if got := isForm(&http.Request{Header: http.Header{"Content-Type": {form}}}); got != want {
+			t.Errorf("%q is a form: %v", form, got)
+		}
+	}
+}
