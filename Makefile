@@ -40,7 +40,7 @@ fuzz: ## every fuzz target (FUZZTIME=20000x)
 properties: ## the property suites with more cases (CHECKS=1000)
 	.ci/run properties
 
-soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, every mutant, 200 child processes that are killed, and every fault of a cluster (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION, SOAK_CHAOS)
+soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, every mutant, 200 child processes that are killed, every fault of a cluster, and a gateway over servers that are killed (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION, SOAK_CHAOS)
 	.ci/run soak
 
 explore: ## every interleaving of a small alphabet in the cores of a connection and a supervisor, printed as it goes
