@@ -46,7 +46,7 @@ func TestWhatIsWaitedForIsSeen(t *testing.T) {
 			t.Errorf("the client: %+v", r.Clients)
 		}
 		r, now = f.Report(), detailOf(t, f, "a")
-		if len(r.Questions) != 0 || len(now.Running) != 0 || r.Servers[0].Calls != 0 || r.Servers[0].P50 <= 0 || r.Servers[0].P99 < r.Servers[0].P50 {
+		if len(r.Questions) != 0 || len(now.Running) != 0 || r.Servers[0].Calls != 0 || r.Servers[0].P50 <= 0 || r.Servers[0].Answered == 0 || r.Servers[0].Waited <= 0 || r.Servers[0].P99 < r.Servers[0].P50 {
 			t.Errorf("afterwards: %+v, %+v", r, now)
 		}
 	})
@@ -98,9 +98,9 @@ func detailOf(t *testing.T, f *fleet, name string) admin.Detail {
 }
 
 // A call of the page is one of a client: the server sees it as such, a name that clients do not know is refused, and who looks sees whose call it
-// is. A question of the server has nobody to answer it.
+// is. A question of the server has nobody to answer it. Answers are counted, and what was not answered.
 //
-// Guarantees: G-0091.17
+// Guarantees: G-0091.17, G-0091.19
 func TestCallOfThePage(t *testing.T) {
 	for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
 		s, runs := asker()
@@ -111,6 +111,16 @@ func TestCallOfThePage(t *testing.T) {
 		}
 		if result, err := f.Call(timeout(t), "who", nil); err == nil {
 			t.Errorf("a name that no client knows: %s", result)
+		}
+		if before, _ := f.Report().Server("b"); before.Answered != 1 || before.Unanswered != 0 {
+			t.Errorf("answers are counted: %+v", before)
+		}
+		failOn(t, f.Do(timeout(t), "b", admin.Stop))
+		if result, err := f.Call(timeout(t), "b__who", nil); err != nil || !strings.Contains(string(result), "isError") {
+			t.Errorf("a server that is stopped: %s, %v", result, err)
+		}
+		if now, _ := f.Report().Server("b"); now.Answered != 1 || now.Unanswered != 1 {
+			t.Errorf("what was not answered is counted: %+v", now)
 		}
 		if result, err := f.Call(timeout(t), "a__form", nil); err == nil && !strings.Contains(string(result), `"isError":true`) || runs() > 1 {
 			t.Errorf("a tool that asks: %s, %v, %d runs", result, err, runs())

@@ -37,13 +37,14 @@ func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *clien
 }
 
 // subscribe lets a client subscribe to a resource. The first one makes the gateway subscribe at the server.
-func (g *Gateway) subscribe(ctx context.Context, uri string) error {
+func (g *Gateway) subscribe(ctx context.Context, uri string) (failed error) {
 	item, found := g.resource(ctx, uri)
 	if !found {
 		return server.ErrNotFound
 	}
 	if u := g.upstream(item.Server); u != nil {
-		defer u.count(ctx, protocol.MethodSubscribe, nil)(false)
+		done := u.count(ctx, protocol.MethodSubscribe, nil)
+		defer func() { done(failed == nil) }()
 	}
 	session, err := g.reach(ctx, item.Server)
 	if err != nil {
@@ -65,7 +66,7 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) error {
 func (g *Gateway) unsubscribe(ctx context.Context, uri string) {
 	for _, name := range g.forget(uri) {
 		if u := g.upstream(name); u != nil {
-			defer u.count(ctx, protocol.MethodUnsubscribe, nil)(false)
+			defer u.count(ctx, protocol.MethodUnsubscribe, nil)(true)
 		}
 		if session, running := g.set.Session(name); running {
 			_ = session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: uri}) // nobody is told of what still comes

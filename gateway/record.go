@@ -28,6 +28,9 @@ type record struct {
 	durations []time.Duration
 	next      int // where the next duration is written, once there are keptDurations
 	running   map[*flight]bool
+
+	answered, unanswered uint64
+	waited               time.Duration // for all answers together
 }
 
 // A flight is a request of a client while it runs.
@@ -51,9 +54,11 @@ func (r *record) begin(ctx context.Context, method string, params json.RawMessag
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.running, f)
-		if answered {
-			r.took(time.Since(f.began))
+		if !answered {
+			r.unanswered++
+			return
 		}
+		r.took(time.Since(f.began))
 	}
 }
 
@@ -74,6 +79,7 @@ func targetOf(method string, params json.RawMessage) string {
 
 // took keeps a duration, in place of the oldest one. Waiting for a person counts too: it is what clients have waited.
 func (r *record) took(d time.Duration) {
+	r.answered, r.waited = r.answered+1, r.waited+d
 	if len(r.durations) < keptDurations {
 		r.durations = append(r.durations, d)
 		return
@@ -97,7 +103,7 @@ func (r *record) transited(t telemetry.Transition) {
 func (r *record) describe(s *admin.ServerReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.Calls = len(r.running)
+	s.Calls, s.Answered, s.Unanswered, s.Waited = len(r.running), r.answered, r.unanswered, r.waited.Seconds()
 	if len(r.durations) == 0 {
 		return
 	}

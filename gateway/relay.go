@@ -159,7 +159,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	u := g.upstream(name)
 	if u != nil {
 		done := u.count(ctx, method, params)
-		defer func() { done(away == nil && result != nil) }()
+		defer func() { done(away == nil) }() // an error of the server is an answer
 	}
 	for again := true; ; again = false {
 		session, away := g.reach(ctx, name)

@@ -16,6 +16,7 @@
 //
 //	GET  /livez                              the process answers
 //	GET  /readyz[?server=NAME]               new calls are welcome; with a server: it is ready, or starts on demand
+//	GET  /metrics                            the numbers of a Report, for Prometheus
 //	GET  /v1/report                          a Report
 //	GET  /v1/events                          server-sent events: a Report at once, and after each change
 //	GET  /v1/stderr/{server}[?follow]        server-sent events: the last lines of a child's standard error

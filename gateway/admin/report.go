@@ -46,7 +46,10 @@ type ServerReport struct {
 	Calls       int       `json:"calls"`          // in flight
 	P50         float64   `json:"p50Ms,omitzero"` // of the last 256 answered requests, in milliseconds, as clients have waited
 	P99         float64   `json:"p99Ms,omitzero"`
-	Tools       int       `json:"tools"` // that it has listed, also if it is away now
+	Answered    uint64    `json:"answered"`         // requests, since the gateway has started
+	Unanswered  uint64    `json:"unanswered"`       // requests that it has not answered: it was away, or lost, or the client has given up
+	Waited      float64   `json:"waitedS,omitzero"` // seconds that clients have waited for all answers together
+	Tools       int       `json:"tools"`            // that it has listed, also if it is away now
 	Prompts     int       `json:"prompts"`
 	Resources   int       `json:"resources"`
 	Known       time.Time `json:"known,omitzero"`   // when it has listed its tools last

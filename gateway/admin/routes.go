@@ -26,6 +26,7 @@ func (e *entrance) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", e.readyz)
+	mux.Handle("GET /metrics", e.reads(e.metrics))
 	mux.Handle("GET /v1/report", e.reads(e.report))
 	mux.Handle("GET /v1/events", e.reads(e.streamReports))
 	mux.Handle("GET /v1/stderr/{server}", e.shows(e.streamStderr))
@@ -48,6 +49,12 @@ func (e *entrance) routes() http.Handler {
 // report shows the state to programs.
 func (e *entrance) report(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, e.seen(r, e.gateway.Report()))
+}
+
+// metrics shows the state to Prometheus.
+func (e *entrance) metrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Write([]byte(metricsOf(e.gateway.Report())))
 }
 
 // readyz looks at no server unless it is asked for one: else one outage would restart the whole fleet.

@@ -1,0 +1,98 @@
+//bowline:pure
+
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A page of metrics is in the text format of Prometheus. It says what a Report says, so it costs a call nothing.
+type metrics struct{ strings.Builder }
+
+// metricsOf returns the page of a report.
+func metricsOf(r Report) string {
+	var m metrics
+	m.one("ready", "gauge", "New calls are welcome.", truth(r.Ready))
+	m.one("applied_timestamp_seconds", "gauge", "When the file was applied.", seconds(r.Applied))
+	m.one("clients", "gauge", "Clients that have a session.", float64(len(r.Clients)))
+	m.one("questions_waiting", "gauge", "Questions that wait for a client.", float64(len(r.Questions)))
+	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
+	m.states(r.Servers)
+	m.each(r.Servers, "server_restarts_total", "counter", "Connections after the first one.", func(s ServerReport) float64 { return float64(s.Restarts) })
+	m.each(r.Servers, "requests_in_flight", "gauge", "Requests of clients that a server has not answered yet.", func(s ServerReport) float64 { return float64(s.Calls) })
+	m.each(r.Servers, "requests_unanswered_total", "counter", "Requests of clients that a server has not answered.", func(s ServerReport) float64 { return float64(s.Unanswered) })
+	m.durations(r.Servers)
+	m.each(r.Servers, "tools", "gauge", "Tools that a server has listed.", func(s ServerReport) float64 { return float64(s.Tools) })
+	m.each(r.Servers, "listed_timestamp_seconds", "gauge", "When a server has listed its tools last.", func(s ServerReport) float64 { return seconds(s.Known) })
+	return m.String()
+}
+
+func (m *metrics) head(name, kind, help string) {
+	fmt.Fprintf(m, "# HELP bowline_gateway_%s %s\n# TYPE bowline_gateway_%s %s\n", name, help, name, kind)
+}
+
+// line writes a value. The names of servers are the only labels that somebody else has written.
+func (m *metrics) line(name string, value float64, labels ...string) {
+	m.WriteString("bowline_gateway_" + name)
+	open := "{"
+	for i := 0; i < len(labels); i += 2 {
+		text := strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(strings.ToValidUTF8(labels[i+1], "\uFFFD"))
+		m.WriteString(open + labels[i] + `="` + text + `"`)
+		open = ","
+	}
+	if open == "," {
+		m.WriteByte('}')
+	}
+	m.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
+}
+
+func (m *metrics) one(name, kind, help string, value float64) {
+	m.head(name, kind, help)
+	m.line(name, value)
+}
+
+func (m *metrics) each(servers []ServerReport, name, kind, help string, value func(ServerReport) float64) {
+	m.head(name, kind, help)
+	for _, s := range servers {
+		m.line(name, value(s), "server", s.Name)
+	}
+}
+
+// states has a series for each state that a server can have, so that a query for one of them finds zeros, too.
+func (m *metrics) states(servers []ServerReport) {
+	m.head("server_state", "gauge", "1 for the state that a server is in.")
+	for _, s := range servers {
+		for _, state := range []State{Starting, Ready, Backoff, Stopped, Misconfigured} {
+			m.line("server_state", truth(s.State == state), "server", s.Name, "state", string(state))
+		}
+	}
+}
+
+// durations is a summary: its quantiles are of the last answers only, its sum and count of all.
+func (m *metrics) durations(servers []ServerReport) {
+	m.head("request_duration_seconds", "summary", "How long clients have waited for answers of a server.")
+	for _, s := range servers {
+		m.line("request_duration_seconds", s.P50/1000, "server", s.Name, "quantile", "0.5")
+		m.line("request_duration_seconds", s.P99/1000, "server", s.Name, "quantile", "0.99")
+		m.line("request_duration_seconds_sum", s.Waited, "server", s.Name)
+		m.line("request_duration_seconds_count", float64(s.Answered), "server", s.Name)
+	}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// seconds is 0 for a time that has not come.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
