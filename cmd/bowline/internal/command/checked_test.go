@@ -19,7 +19,7 @@ var talkative = []string{"call", "complete", "inspect", "logs", "prompt", "promp
 // checked adds a transcript to the args of a command that connects to a server. At the end
 // of the test, each message of the command in the transcript that does not fit the schema
 // of its revision fails the test, and so does each message of the bundled server.
-func checked(t *testing.T, args []string) []string {
+func checked(t testing.TB, args []string) []string {
 	t.Helper()
 	if len(args) == 0 || !slices.Contains(talkative, args[0]) || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--record") }) {
 		return args
@@ -32,7 +32,7 @@ func checked(t *testing.T, args []string) []string {
 
 // checkTranscript checks what a command has sent, and with bundled what it has received.
 // A command that was refused has written no transcript.
-func checkTranscript(t *testing.T, path string, bundled bool) {
+func checkTranscript(t testing.TB, path string, bundled bool) {
 	t.Helper()
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

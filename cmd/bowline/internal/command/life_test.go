@@ -14,7 +14,7 @@ import (
 )
 
 // rewrite replaces a text of a file, which must be there.
-func rewrite(t *testing.T, path, old, by string) {
+func rewrite(t testing.TB, path, old, by string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), old) {

@@ -47,7 +47,7 @@ const hangGuard = 2 * time.Minute
 
 // command returns `bowline args`, not started. It is killed at the end of the test. Its messages
 // to a server are checked against the schema.
-func command(t *testing.T, args ...string) *exec.Cmd {
+func command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	args = checked(t, args)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), hangGuard) // a cleanup may end it in good order
@@ -58,7 +58,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func executable(t *testing.T) string {
+func executable(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -74,7 +74,7 @@ type outcome struct {
 }
 
 // bowline runs the command until it ends, with stdin as its input.
-func bowline(t *testing.T, stdin string, args ...string) outcome {
+func bowline(t testing.TB, stdin string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := command(t, args...)
@@ -83,7 +83,7 @@ func bowline(t *testing.T, stdin string, args ...string) outcome {
 	return outcome{stdout.String(), stderr.String(), status}
 }
 
-func exitStatus(t *testing.T, err error) int {
+func exitStatus(t testing.TB, err error) int {
 	t.Helper()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

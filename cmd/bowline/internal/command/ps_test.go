@@ -26,7 +26,7 @@ func shortFolder(t *testing.T) string {
 	return dir
 }
 
-func reportOf(t *testing.T, path string) (r admin.Report) {
+func reportOf(t testing.TB, path string) (r admin.Report) {
 	t.Helper()
 	got := bowline(t, "", "ps", "--json", "--file", path)
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.status != 0 {
@@ -36,7 +36,7 @@ func reportOf(t *testing.T, path string) (r admin.Report) {
 }
 
 // awaitServer asks until a server is as it shall be.
-func awaitServer(t *testing.T, path, name string, is func(admin.ServerReport) bool) admin.ServerReport {
+func awaitServer(t testing.TB, path, name string, is func(admin.ServerReport) bool) admin.ServerReport {
 	t.Helper()
 	for began := time.Now(); ; {
 		s, _ := reportOf(t, path).Server(name)

@@ -30,7 +30,7 @@ func (r *upRun) kill(children ...int) {
 }
 
 // awaitGone waits until the processes have ended.
-func awaitGone(t *testing.T, pids ...int) {
+func awaitGone(t testing.TB, pids ...int) {
 	t.Helper()
 	for began := time.Now(); len(pids) > 0; {
 		if errors.Is(syscall.Kill(pids[0], 0), syscall.ESRCH) {

@@ -25,7 +25,7 @@ import (
 
 // An upRun is a running `bowline up`.
 type upRun struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	page  string // its URL
 	url   string
@@ -33,12 +33,12 @@ type upRun struct {
 }
 
 // startUp runs `bowline up` over a file, and waits until it serves.
-func startUp(t *testing.T, path string, flags ...string) *upRun {
+func startUp(t testing.TB, path string, flags ...string) *upRun {
 	t.Helper()
 	return startUpAt(t, path, ":0", flags...)
 }
 
-func startUpAt(t *testing.T, path, address string, flags ...string) *upRun {
+func startUpAt(t testing.TB, path, address string, flags ...string) *upRun {
 	t.Helper()
 	r := &upRun{t: t, cmd: command(t, append([]string{"up", path, "--http", address, "--admin", ":0"}, flags...)...)}
 	stderr, err := r.cmd.StderrPipe()
@@ -90,7 +90,7 @@ func (r *upRun) client(version string) *client.Session {
 }
 
 // mcpFile writes a file whose servers are this program, and which write their process ids to files.
-func mcpFile(t *testing.T, path string, names ...string) {
+func mcpFile(t testing.TB, path string, names ...string) {
 	t.Helper()
 	var entries []string
 	for _, name := range names {
@@ -106,7 +106,7 @@ func mcpFile(t *testing.T, path string, names ...string) {
 	}
 }
 
-func pidOf(t *testing.T, path, name string) int {
+func pidOf(t testing.TB, path, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(path), name+".pid"))
 	if err != nil {
