@@ -1,6 +1,7 @@
 package otel
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -188,6 +189,29 @@ func TestTraceparentIsThatOfTheStandardPropagator(t *testing.T) {
 			if (got == nil) != (want == nil) || got != nil && *got != *want {
 				t.Fatalf("%+v: %+v, want %+v", config, got, want)
 			}
+		}
+	}
+}
+
+// A question that a client cannot answer is answered with an internal error, except a form, which is dismissed, and a
+// question that came with the answer to a call: then no code was sent.
+func TestFailureOfAQuestion(t *testing.T) {
+	ours := errors.New("the program's")
+	for name, test := range map[string]struct {
+		s        served
+		method   string
+		returned bool
+		want     failure
+	}{
+		"a request":              {served{id: jsonrpc.IntegerID(1)}, protocol.MethodElicit, true, internalError},
+		"a form":                 {served{id: jsonrpc.IntegerID(1), question: true}, protocol.MethodElicit, true, failure{kind: other}},
+		"a form, and a panic":    {served{id: jsonrpc.IntegerID(1), question: true}, protocol.MethodElicit, false, internalError},
+		"sampling":               {served{id: jsonrpc.IntegerID(1), question: true}, protocol.MethodCreateMessage, true, internalError},
+		"with the answer":        {served{question: true}, protocol.MethodCreateMessage, true, failure{kind: other}},
+		"with it, and it panics": {served{question: true}, protocol.MethodCreateMessage, false, failure{kind: other}},
+	} {
+		if got := test.s.failure(t.Context(), &operation{method: test.method}, nil, ours, test.returned); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
 }
