@@ -170,8 +170,8 @@ func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {
 // faultOf returns the error with which a server has answered, or the gateway in its place, which goes to the client as it is; nil if nobody has. Over HTTP that
 // of an overloaded server comes with a status, which ends the call for another cause.
 func faultOf(err error) error {
-	if own, ok := err.(*jsonrpc.Error); ok {
-		return own
+	if far := (*tooFarError)(nil); errors.As(err, &far) {
+		return far.fault
 	}
 	var call *conn.CallError
 	var status *transport.StatusError

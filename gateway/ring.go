@@ -34,6 +34,11 @@ func isGateway(session *client.Session) bool {
 	return is
 }
 
+// tooFarError is that of a request that has passed too many gateways. This one answers in place of the server.
+type tooFarError struct{ fault *jsonrpc.Error }
+
+func (e *tooFarError) Error() string { return e.fault.Message }
+
 // hop returns params as they go to a server, with one hop more if that is a gateway.
 func hop(session *client.Session, params json.RawMessage) (json.RawMessage, error) {
 	if !isGateway(session) {
@@ -48,10 +53,10 @@ func hop(session *client.Session, params json.RawMessage) (json.RawMessage, erro
 	}
 	passed, err := strconv.Atoi(string(asked.Meta[MetaHops]))
 	if asked.Meta[MetaHops] != nil && err != nil || passed < 0 || passed >= mostHops {
-		return nil, &jsonrpc.Error{
+		return nil, &tooFarError{&jsonrpc.Error{
 			Code: jsonrpc.CodeInternalError, Data: fmt.Appendf(nil, `{%q:%d}`, MetaHops, mostHops),
 			Message: fmt.Sprintf("the request has passed %d gateways: one of them has a server that leads back to it", mostHops),
-		}
+		}}
 	}
 	if asked.Meta == nil {
 		asked.Meta = make(map[string]json.RawMessage)
