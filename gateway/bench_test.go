@@ -60,7 +60,7 @@ func list(b *testing.B, version string, s *server.Server) {
 	}
 }
 
-func benchClient(b *testing.B, version string, s *server.Server) *client.Session {
+func benchClient(b testing.TB, version string, s *server.Server) *client.Session {
 	c := client.New(protocol.Implementation{Name: "client", Version: "1"}, client.Options{ProtocolVersion: version, FailFast: true, CacheBytes: -1})
 	session, err := c.Connect(b.Context(), inmem.New(s.Accept, inmem.Options{}))
 	if err != nil {
@@ -71,7 +71,7 @@ func benchClient(b *testing.B, version string, s *server.Server) *client.Session
 }
 
 // echoServer has an echo, and a thousand other tools.
-func echoServer(b *testing.B) *server.Server {
+func echoServer(b testing.TB) *server.Server {
 	s := server.New(protocol.Implementation{Name: "a", Version: "1"}, server.Options{})
 	raw := json.RawMessage(`{"type":"object","properties":{"message":{"type":"string"}}}`)
 	server.AddTool(s, protocol.Tool{Name: "echo", InputSchema: raw},
@@ -89,7 +89,7 @@ func toolNumber(i int) string {
 }
 
 // benchGateway serves an echoServer.
-func benchGateway(b *testing.B, version string) *server.Server {
+func benchGateway(b testing.TB, version string) *server.Server {
 	s := echoServer(b)
 	g := gateway.New(gateway.Options{Each: func(of *mcpjson.Server, o *client.Options) {
 		o.ProtocolVersion = version

@@ -31,7 +31,7 @@ type Options struct {
 	// long it waits.
 	Client client.Options
 
-	// Server are the options of the side that clients see. The gateway replaces Route, OnSubscribe and OnUnsubscribe, and
+	// Server are the options of the side that clients see. The gateway replaces Route, RouteAsks, OnSubscribe and OnUnsubscribe, and
 	// adds to Capabilities. A call has at most eight rounds of questions unless Asking.MaxRounds is set.
 	Server server.Options
 
@@ -115,6 +115,7 @@ func (g *Gateway) log() *slog.Logger {
 
 func (g *Gateway) serverOptions() server.Options {
 	o := g.options.Server
+	o.RouteAsks = g.mayAsk
 	o.Route, o.OnSubscribe, o.OnUnsubscribe = g.routes(), g.subscribe, g.unsubscribe
 	o.SessionContext = g.eye.meeting(o.SessionContext)
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)

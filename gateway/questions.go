@@ -3,13 +3,16 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -41,6 +44,25 @@ func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protoco
 	return result.Roots, nil
 }
 
+// mayAsk reports whether a call may become one that asks its client. A client without capabilities cannot be asked, and a modern server returns
+// its questions: such a call needs no place among those that wait. In doubt it may.
+func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMessage) bool {
+	if can := server.RequestFrom(ctx).Client.Capabilities; can.Elicitation == nil && can.Sampling == nil && can.Roots == nil {
+		return false
+	}
+	about, _ := protocol.MethodInfo(method)
+	now, name := g.known.Snapshot(), about.NameOf(params)
+	item, found := now.Find(catalogue.Tools, name)
+	switch method {
+	case protocol.MethodGetPrompt:
+		item, found = now.Find(catalogue.Prompts, name)
+	case protocol.MethodReadResource:
+		item, found = now.Resource(name)
+	}
+	session, running := g.set.Session(item.Server)
+	return !found || !running || session.Status().State != conn.Ready || !protocol.IsModern(session.Server().ProtocolVersion)
+}
+
 // answerOf asks the client to whose call a question belongs.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
 	call, err := callOf(ofClients(client.Asking(ctx)))
@@ -56,6 +78,9 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	answers, err := server.Ask(asking, protocol.InputRequests{key: q})
 	var unsupported *server.UnsupportedError
 	switch {
+	case errors.Is(err, server.ErrNotAsking): // see mayAsk
+		g.refused.Add(1)
+		return answer, refuse("the client of this call cannot be asked")
 	case errors.As(err, &unsupported):
 		g.refused.Add(1)
 		return answer, refuse("the client of this call cannot be asked: %v", err)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"slices"
 
@@ -126,6 +127,9 @@ func (m Method) NameOf(params stdjson.RawMessage) string {
 		return ""
 	}
 	value, _ := jsonrpc.Member(params, m.NameParam)
+	if len(value) > 1 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 {
+		return string(value[1 : len(value)-1])
+	}
 	name, err := jsontext.AppendUnquote(nil, value)
 	if err != nil {
 		return ""

@@ -148,7 +148,9 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 func (s *Session) sendParams(ctx context.Context, name string, params *rawParams) (json.RawMessage, error) {
 	known, ok := s.client.table.requests[name]
 	any := rawMethodOf(s.client, name, known)
-	params.subject = any.NameOf(params.whole)
+	if params.subject == "" {
+		params.subject = any.NameOf(params.whole)
+	}
 	calls := rawCallsIn(&s.raw)
 	c := &rawCall{known: calls.begin(ctx)}
 	defer calls.end(c.known)

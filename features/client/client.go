@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -30,8 +31,9 @@ type Client struct {
 	table   table
 	outages restore.Outages
 
-	outgoing   sync.Map // a *sync.Pool of *outgoing for each *method, to reuse the memory of ended calls
-	rawMethods sync.Map // a *method for each method with undecoded params, by name
+	outgoing   sync.Map                           // a *sync.Pool of *outgoing for each *method, to reuse the memory of ended calls
+	shared     atomic.Pointer[sharedCapabilities] // with the client that Relay was last used for
+	rawMethods sync.Map                           // a *method for each method with undecoded params, by name
 
 	discover, initialize func() (json.RawMessage, error) // the params of these requests, encoded once
 
@@ -43,6 +45,9 @@ type Client struct {
 	closed   bool
 	since    time.Time // when the Client was created, or closed
 }
+
+// A sharedCapabilities is what another client has said of itself, and what of that the sessions of this one have as well.
+type sharedCapabilities struct{ said, both json.RawMessage }
 
 // A table has all that client and server say to each other, by the names of the methods. New
 // fills it in (see methods.go), so nothing that a method uses depends on the method.

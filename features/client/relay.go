@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 
@@ -30,7 +31,8 @@ func (s *Session) Relay(ctx context.Context, method string, params json.RawMessa
 	}
 	info, _ := protocol.MethodInfo(method)
 	options := s.options
-	known.adjustRaw(s.session, info.NameOf(params), &options)
+	foreign.subject = info.NameOf(params)
+	known.adjustRaw(s.session, foreign.subject, &options)
 	result, err := s.With(options).pass(ctx, method, foreign)
 	if err == nil {
 		known.learnRaw(s.session, result)
@@ -65,13 +67,25 @@ func (s *Session) withoutSender(params json.RawMessage) (*rawParams, error) {
 	if to := s.peer.Load(); said == nil || to == nil || !to.Modern() {
 		return foreign, nil
 	}
+	var err error
+	foreign.capabilities, err = s.client.sharedWith(said)
+	return foreign, err
+}
+
+// sharedWith returns the encoded capabilities that both have. Most clients say the same in each request.
+func (c *Client) sharedWith(said json.RawMessage) (json.RawMessage, error) {
+	if last := c.shared.Load(); last != nil && bytes.Equal(last.said, said) {
+		return last.both, nil
+	}
 	var theirs protocol.ClientCapabilities
 	if err := protocol.Unmarshal(said, &theirs); err != nil {
 		return nil, err
 	}
-	var err error
-	foreign.capabilities, err = protocol.Marshal(shared(s.client.context.ClientCapabilities, &theirs))
-	return foreign, err
+	both, err := protocol.Marshal(shared(c.context.ClientCapabilities, &theirs))
+	if err == nil && len(said) <= maxMemory {
+		c.shared.Store(&sharedCapabilities{bytes.Clone(said), both})
+	}
+	return both, err
 }
 
 // shared returns what a session can do that another client can do as well. Only what a server may ask for depends on that client.

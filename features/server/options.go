@@ -122,6 +122,12 @@ type Options struct {
 	// or changes.
 	Route map[string]RawHandler
 
+	// RouteAsks says whether a call of Route to tools/call, prompts/get or resources/read may ask its client. It is called
+	// before the handler, with the same context and params, on the same goroutine, and must not wait. What such a call needs costs about as
+	// much as all else of it, and a place among the calls that wait. If it says no, Ask and the like fail with
+	// ErrNotAsking; the handler may return InputRequired nevertheless. Nil: each may ask.
+	RouteAsks func(ctx context.Context, method string, params json.RawMessage) bool
+
 	// Fallback serves unknown methods and notifications. Its params are a
 	// json.RawMessage. Nil: the server answers unknown requests with -32601.
 	Fallback Handler
@@ -137,8 +143,8 @@ type Options struct {
 // lacks: resultType, cacheScope and ttlMs, and a _meta that names the server.
 //
 // A RawHandler runs as the handler of a tool does, with what its context offers: RequestFrom, Progress, Logger, Origin, and
-// the end of the request. For tools/call, prompts/get and resources/read it may ask the client, as a handler with Waits does, or
-// return InputRequired. A *jsonrpc.Error becomes the error of the response as it is.
+// the end of the request. For tools/call, prompts/get and resources/read it may ask the client, as a handler with Waits does (see RouteAsks),
+// or return InputRequired. A *jsonrpc.Error becomes the error of the response as it is.
 type RawHandler func(ctx context.Context, params json.RawMessage) (result json.RawMessage, err error)
 
 // AskingOptions limit calls that ask their client. The zero value of each field means

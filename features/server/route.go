@@ -22,7 +22,7 @@ func kept() []string {
 
 // routed returns the row of a method that the program serves from undecoded params.
 func routed(name string, serve RawHandler, check func(*settings)) *method {
-	var of settings
+	var quiet, of settings
 	if slices.Contains([]string{protocol.MethodCallTool, protocol.MethodGetPrompt, protocol.MethodReadResource}, name) {
 		// Only these three may have questions in 2026-07-28. The handler passes on those of another server, so it
 		// waits; what a client must be able to do, nobody knows before.
@@ -30,7 +30,7 @@ func routed(name string, serve RawHandler, check func(*settings)) *method {
 		check(&of)
 	}
 	m := anyRow(name, func(ctx context.Context, c *call, params *json.RawMessage) (any, error) {
-		return c.route(ctx, &of, *params, serve)
+		return c.route(ctx, &of, &quiet, *params, serve)
 	})
 	m.decode = func(raw []byte, params any, _ func([]byte, any) error) error {
 		*params.(*json.RawMessage) = raw // call.route checks it
@@ -90,8 +90,8 @@ func (p *rawParams) readPlain(raw json.RawMessage) bool {
 	return true
 }
 
-// route serves a call by a RawHandler.
-func (c *call) route(ctx context.Context, of *settings, raw json.RawMessage, serve RawHandler) (any, error) {
+// route serves a call by a RawHandler. Of are the settings of a call that may ask, and quiet those of one that does not.
+func (c *call) route(ctx context.Context, of, quiet *settings, raw json.RawMessage, serve RawHandler) (any, error) {
 	raw, given, err := c.readRouted(raw)
 	if err != nil {
 		return nil, err
@@ -100,9 +100,15 @@ func (c *call) route(ctx context.Context, of *settings, raw json.RawMessage, ser
 	if of.asking == nil {
 		return serve(ctx, raw)
 	}
-	arguments, _ := jsonrpc.Member(raw, "arguments")
-	about := asking.Subject{Method: c.Method, Name: c.method.NameOf(raw), Arguments: arguments, Identity: c.Origin.Identity}
-	call := invocation[json.RawMessage]{of, &given, about, func(ctx context.Context) (json.RawMessage, error) { return serve(ctx, raw) }}
+	// A state may be that of a call which waits.
+	if asks := c.peer.server.options.RouteAsks; asks != nil && given.RequestState == nil && !asks(ctx, c.Method, raw) {
+		of = quiet
+	}
+	call := invocation[json.RawMessage]{of: of, given: &given, run: func(ctx context.Context) (json.RawMessage, error) { return serve(ctx, raw) }}
+	if c.modern { // only its states are about something
+		arguments, _ := jsonrpc.Member(raw, "arguments")
+		call.about = asking.Subject{Method: c.Method, Name: c.method.NameOf(raw), Arguments: arguments, Identity: c.Origin.Identity}
+	}
 	result, required, err := converse(ctx, c, call)
 	if required != nil {
 		return &protocol.CallToolResult{InputRequired: required}, nil // such a result is the same for every method

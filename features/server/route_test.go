@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -200,6 +201,61 @@ func TestARouteReturnsQuestions(t *testing.T) {
 		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "any"})
 		if err != nil || result.Content.Text() != "2 1" {
 			t.Errorf("got %v, %v", result, err)
+		}
+	})
+}
+
+// A call of which the program says that it does not ask cannot ask, and needs no place among those that wait. It may return questions.
+//
+// Guarantees: G-0089.6
+func TestARouteThatDoesNotAsk(t *testing.T) {
+	full := askingRoute()
+	full.Asking.MaxWaitingBytes = 1 // no place for any call
+	full.RouteAsks = func(ctx context.Context, method string, params json.RawMessage) bool {
+		if method != protocol.MethodCallTool || server.RequestFrom(ctx) == nil {
+			t.Errorf("RouteAsks was called for %s, or in no request", method)
+		}
+		return strings.Contains(string(params), `"asks"`)
+	}
+	full.Route[protocol.MethodCallTool] = func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+		err := server.Confirm(ctx, "really?")
+		switch {
+		case len(server.RequestFrom(ctx).Answers) > 0:
+			return json.RawMessage(`{"content":[{"type":"text","text":"answered"}]}`), nil
+		case !errors.Is(err, server.ErrNotAsking):
+			return nil, fmt.Errorf("it may ask: %w", err)
+		}
+		return nil, &server.InputRequired{Requests: protocol.InputRequests{"q": &protocol.ElicitParams{Message: "really?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}}}
+	}
+	answer := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		return client.Accept(struct{}{})
+	}}
+	everywhereSince(t, protocol.Version20250618, func() *server.Server { return newServer(full) }, answer, func(t *testing.T, _ *server.Server, session *client.Session) {
+		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "any"})
+		if err != nil || result.Content.Text() != "answered" {
+			t.Errorf("got %v, %v", result, err)
+		}
+		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "asks"}); err == nil {
+			t.Error("a call that asks has succeeded, without a place or with ErrNotAsking")
+		}
+	})
+}
+
+// A call that waits for an answer goes on with it, whatever the program says of calls by then.
+//
+// Guarantees: G-0089.3
+func TestARouteThatAskedGoesOn(t *testing.T) {
+	answer := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		return client.Accept(struct{}{})
+	}}
+	asking := func() *server.Server {
+		o, first := askingRoute(), new(atomic.Bool)
+		o.RouteAsks = func(context.Context, string, json.RawMessage) bool { return first.CompareAndSwap(false, true) }
+		return newServer(o)
+	}
+	everywhereSince(t, protocol.Version20250618, asking, answer, func(t *testing.T, _ *server.Server, session *client.Session) {
+		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "any"}); err != nil {
+			t.Error(err)
 		}
 	})
 }

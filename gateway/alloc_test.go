@@ -1,0 +1,36 @@
+//go:build !race
+
+package gateway_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A call through a gateway makes at most 40 allocations more than the same call without one. The race detector allocates, so the test is
+// skipped under it.
+//
+// Guarantees: G-0088.15
+func TestAllocationsOfACall(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		direct := allocationsOf(t, version, echoServer(t), "echo")
+		for _, behind := range []string{protocol.LatestLegacy, protocol.Latest} {
+			if through := allocationsOf(t, version, benchGateway(t, behind), "a__echo"); through > direct+40 {
+				t.Errorf("%s to %s: %v allocations, and %v without the gateway", version, behind, through, direct)
+			}
+		}
+	}
+}
+
+func allocationsOf(t *testing.T, version string, s *server.Server, tool string) float64 {
+	session := benchClient(t, version, s)
+	params := &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{"message":"hello"}`)}
+	return testing.AllocsPerRun(1000, func() {
+		if _, err := session.CallTool(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
