@@ -74,7 +74,11 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 func TestThePageForEverybody(t *testing.T) {
 	f := newFake(files())
 	fmt.Fprintln(&f.tail, "secret line")
+	f.detail = Detail{Changes: []Change{{State: Backoff, Reason: "exited: secret"}}, Tools: []Tool{{Name: "secret"}}}
 	h := serveWeb(t, f, true)
+	if seen := New(f).entrance(guard{}).detail("files", false); len(seen.Tools) != 0 || len(seen.Lines) != 0 || !strings.Contains(page(h, "/servers/files"), "· exited") {
+		t.Errorf("everybody sees %+v", seen)
+	}
 	for _, target := range []string{"/", "/servers/files"} {
 		got := page(h, target)
 		if strings.Contains(got, "secret") || strings.Contains(got, "/v1/") || !strings.Contains(got, `action="/login"`) || len(states(got)) != 1 {
