@@ -79,6 +79,17 @@ func (c Control) Go(name string, f func(context.Context)) bool {
 	})
 }
 
+// AwaitNotified waits until the handler has had all notifications that came before the call, but for those that were dropped, or until ctx
+// ends. Behind a Call, these are those that came before its answer. A handler of notifications must not wait for it.
+func (c Control) AwaitNotified(ctx context.Context) {
+	if gone := c.conn.notifications.Load().Gone(); gone != nil {
+		select {
+		case <-gone:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // ReportPanic reports a panic to Hooks.Panic and to the log, on the calling
 // goroutine. Packages that are built on a Conn call it for panics in callbacks that
 // the program gave to them. The Conn itself reports panics in the callbacks that it

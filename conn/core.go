@@ -190,8 +190,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case requested:
 		c.onRequested(now, ev)
 	case notified:
-		c.notified = true
-		c.emit(effect{kind: notify, incoming: ev.incoming, epoch: ev.epoch})
+		c.onNotified(ev)
 	case progressed:
 		c.onProgressed(now, ev)
 	case cancelled:

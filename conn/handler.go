@@ -53,7 +53,7 @@ type Incoming struct {
 	stuck     bool   // the hooks were told that its handler is stuck; only the shell uses this
 	size      uint32 // what Size returns
 	marks     atomic.Uint32
-	belongs   int64 // what For returns; the core sets it before the request is served
+	belongs   int64 // what For returns; the core sets it before the message is served
 
 	room     transport.Room // of its link; nil after letGo, and if there is none
 	label    string         // for a notification: Class.Key; for a request: its target
@@ -105,7 +105,7 @@ func (in *Incoming) Size() int { return int(in.size) }
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
-// For returns the id of the request of this side on whose stream a request of the peer came: the peer makes it because of that
+// For returns the id of the request of this side on whose stream the message of the peer came: the peer sends it because of that
 // one. It returns 0 if the link does not tell its requests apart, as pipes do not, and if the stream is for no
 // request.
 func (in *Incoming) For() int64 { return in.belongs }

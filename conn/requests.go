@@ -136,6 +136,15 @@ func (c *core) settleAnswered(now instant, ev *event, e ending) bool {
 	return true
 }
 
+// onNotified gives a notification to the handler, and says for which of our requests its stream is.
+func (c *core) onNotified(ev *event) {
+	c.notified = true
+	if on := c.streams.find(ev.stream); on != nil {
+		ev.incoming.belongs = on.request
+	}
+	c.emit(effect{kind: notify, incoming: ev.incoming, epoch: ev.epoch})
+}
+
 // onProgressed gives progress to the caller of a pending request. Progress that comes too
 // late is dropped.
 func (c *core) onProgressed(now instant, ev *event) {

@@ -33,6 +33,15 @@ func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *clien
 		g.refresh(ctx, of, session, catalogue.Resources, catalogue.Templates)
 	case *client.ResourceUpdated:
 		g.server.ResourceUpdated(e.URI)
+	case *client.ElicitationComplete:
+		g.finished(ctx, openedPage{session.Name(), e.ID})
+	}
+}
+
+// finished tells a client that its user has finished on a page.
+func (g *Gateway) finished(ctx context.Context, page openedPage) {
+	if s := g.opened.take(page); s != nil {
+		_ = s.ElicitationComplete(ctx, page.id) // it has left, or cannot be told
 	}
 }
 

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -236,4 +237,36 @@ func TestWhatTheFileSaysOfServers(t *testing.T) {
 	if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams {
 		t.Errorf("a tool that is not offered: %v", err)
 	}
+}
+
+// The file may call a tool something else, and describe it. The server gets its own name.
+//
+// Guarantees: G-0088.8
+func TestRenamedTools(t *testing.T) {
+	eras(t, func(t *testing.T, front, back string) {
+		servers := two()
+		server.AddTool(servers["b"], protocol.Tool{Name: "described", Description: "by itself"}, func(context.Context, struct{}) (string, error) { return "here", nil })
+		f := newFleet(t, back, servers)
+		f.apply(load(t, `{"mcpServers":{
+			"a":{"command":"/bin/a","bowline":{"tools":{"rename":{"who":"whoami"},"describe":{"who":"says \"who\""}}}},
+			"b":{"command":"/bin/b","bowline":{"tools":{"rename":{"who":"described"},"describe":{"described":"by the file","none":"x"}}}}}}`))
+		session := f.client(front, client.Options{})
+		got := map[string]string{}
+		for tool, err := range session.Tools(timeout(t)) {
+			failOn(t, err)
+			got[tool.Name] = tool.Description
+		}
+		if want := map[string]string{"a__whoami": `says "who"`, "b__described": "by the file"}; !maps.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for name, want := range map[string]string{"a__whoami": "a and me", "b__described": ""} {
+			text, err := client.Call[string](timeout(t), session, name, map[string]string{"you": "me"})
+			if want != "" && (err != nil || text != want) {
+				t.Errorf("%s: got %q, %v", name, text, err)
+			}
+		}
+		if _, err := client.Call[string](timeout(t), session, "a__who", nil); err == nil {
+			t.Error("the tool can be called by its own name, too")
+		}
+	})
 }

@@ -26,12 +26,13 @@ type Options struct {
 	// Info is how the gateway introduces itself, to clients and to servers. Default: bowline, without a version.
 	Info protocol.Implementation
 
-	// Client are the options of the session with each server. The gateway replaces Elicit, ElicitURL, Sample, SampleTools, Roots and
-	// OnEvent. Calls have no timeout of their own unless Client.Calls or the file sets one: the client decides how
+	// Client are the options of the session with each server. The gateway replaces Elicit, ElicitURL, Sample, SampleTools, Roots,
+	// OnLog and OnEvent. Calls have no timeout of their own unless Client.Calls or the file sets one: the client decides how
 	// long it waits.
 	Client client.Options
 
-	// Server are the options of the side that clients see. The gateway replaces Route, RouteAsks, OnSubscribe and OnUnsubscribe, and
+	// Server are the options of the side that clients see. The gateway replaces Route, RouteAsks, OnSubscribe, OnUnsubscribe
+	// and OnLogLevel, and
 	// adds to Capabilities. A call has at most eight rounds of questions unless Asking.MaxRounds is set.
 	Server server.Options
 
@@ -83,6 +84,9 @@ type Gateway struct {
 	mistakes map[string]error     // of the others, or why a server is as an earlier file said
 	allRoots []protocol.Root      // what a server gets that asks for roots outside of a call, and has none of its own
 
+	levels levels // of log messages
+	opened opened
+
 	watched map[string]map[string]int // how many clients have subscribed to a URI, by server
 }
 
@@ -116,8 +120,8 @@ func (g *Gateway) log() *slog.Logger {
 func (g *Gateway) serverOptions() server.Options {
 	o := g.options.Server
 	o.RouteAsks = g.mayAsk
-	o.Route, o.OnSubscribe, o.OnUnsubscribe = g.routes(), g.subscribe, g.unsubscribe
-	o.SessionContext = g.eye.meeting(o.SessionContext)
+	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.chosen
+	o.SessionContext = g.eye.meeting(g.levels.meeting(o.SessionContext))
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
 	list := &protocol.ListCapability{ListChanged: true}
 	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
@@ -136,6 +140,7 @@ func (g *Gateway) clientOptions() client.Options {
 	o.Calls.Timeout = cmp.Or(o.Calls.Timeout, -1)
 	o.Elicit, o.ElicitURL = g.elicit, g.elicit
 	o.Sample, o.SampleTools, o.Roots = g.sample, true, g.roots
+	o.OnLog, o.Calls.AwaitLogs = g.logged, true
 	o.CacheBytes = -1 // the catalogue has the lists
 	return o
 }

@@ -30,6 +30,8 @@ type fleet struct {
 	t       *testing.T
 	version string // of the sessions with servers
 
+	identity string // of the clients that come next; "": they have no login
+
 	mu      sync.Mutex
 	servers map[string]*server.Server
 	links   map[string]transport.Link // the last one of each server
@@ -151,13 +153,38 @@ func (f *fleet) apply(file *mcpjson.File) {
 func (f *fleet) client(version string, o client.Options) *client.Session {
 	f.t.Helper()
 	o.ProtocolVersion, o.FailFast = version, true
-	over := specification.WatchClient(f.t, inmem.New(f.Server().Accept, inmem.Options{}))
+	who := &transport.Origin{Identity: f.identity}
+	accept := func(link transport.Link) {
+		if who.Identity != "" {
+			link = &identifiedLink{link, who}
+		}
+		f.Server().Accept(link)
+	}
+	over := specification.WatchClient(f.t, inmem.New(accept, inmem.Options{}))
 	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(timeout(f.t), over)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { session.Close(context.Background()) })
 	return session
+}
+
+// An identifiedLink says who sends what comes over it.
+type identifiedLink struct {
+	transport.Link
+	origin *transport.Origin
+}
+
+func (l *identifiedLink) Bind(r transport.Receiver) { l.Link.Bind(&identifyingReceiver{r, l.origin}) }
+
+type identifyingReceiver struct {
+	transport.Receiver
+	origin *transport.Origin
+}
+
+func (r *identifyingReceiver) Receive(in transport.Inbound) {
+	in.Origin = r.origin
+	r.Receiver.Receive(in)
 }
 
 func timeout(t *testing.T) context.Context {

@@ -93,7 +93,7 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 		list.TTL = announced
 	}
 	o := session.Calls()
-	o.Timeout = listTimeout
+	o.Timeout, o.AwaitLogs = listTimeout, false // OnEvent waits for it
 	view, params := session.With(o), json.RawMessage("{}")
 	for range maxPages {
 		next, err := pageOf(ctx, view, how.method, params)

@@ -81,7 +81,7 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, isOwn func(string)
 func entryOf(s *mcpjson.Server, top *mcpjson.Gateway) entry {
 	how := s.Hosting
 	e := entry{
-		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how)},
+		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe},
 		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
 		rule:   life.RuleOf(how.Life, top.Life),
 	}

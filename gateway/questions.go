@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
@@ -19,6 +21,9 @@ import (
 
 // elicit brings a question of a server to the user of a client.
 func (g *Gateway) elicit(ctx context.Context, from *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+	if call, err := callOf(ofClients(client.Asking(ctx))); err == nil {
+		g.opened.add(openedPage{from.Name(), p.ElicitationID}, server.RequestFrom(call).Session)
+	}
 	return answerOf[*protocol.ElicitResult](g, ctx, from, p)
 }
 
@@ -149,4 +154,73 @@ func ownerOf(call context.Context) any {
 
 func refuse(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// levelTimeout is how long a call waits until a server knows its log level.
+const levelTimeout = 2 * time.Second
+
+// logged brings a log message of a server to the client whose call it is about. If it may be about those of several clients, each of them gets
+// it, and one outside of calls goes to all sessions that want it; but if these are of several users, nobody does: it may quote what one
+// of them has sent.
+func (g *Gateway) logged(ctx context.Context, _ *client.Session, m *client.LogMessage) {
+	params := &protocol.LogMessageParams{Level: m.Level, Logger: m.Logger, Data: m.Data}
+	calls := ofClients(client.Asking(ctx))
+	if len(calls) == 0 {
+		all, same := g.levels.everybody()
+		if !same {
+			g.levels.unclaimed.Add(1)
+		}
+		for _, s := range all {
+			s.Log(ctx, params)
+		}
+		return
+	}
+	owners := make(map[any]context.Context)
+	for _, call := range calls {
+		if identityOf(call) != identityOf(calls[0]) {
+			g.levels.unclaimed.Add(1)
+			return
+		}
+		owners[ownerOf(call)] = call
+	}
+	for _, call := range owners {
+		server.Log(call, params)
+	}
+}
+
+func identityOf(call context.Context) string { return server.RequestFrom(call).Origin.Identity }
+
+// chosen makes the servers that are ready log as a client wants. The others learn of it before the next call.
+func (g *Gateway) chosen(ctx context.Context, s *server.Session) {
+	g.levels.choose(s, identityOf(ctx), false)
+	var asking sync.WaitGroup
+	for _, u := range g.upstreams() {
+		if session, running := g.set.Session(u.Name); running && session.Status().State == conn.Ready {
+			asking.Go(func() { g.level(ctx, u, session, "") })
+		}
+	}
+	asking.Wait()
+}
+
+// level makes a legacy server log as legacy clients want, and as the client of a call wants. It learns of a lower level only when one of the legacy
+// clients has chosen another: two clients in turn must not make each call wait. A modern server is told with each call.
+func (g *Gateway) level(ctx context.Context, u *upstream, session *client.Session, ofCall protocol.LogLevel) {
+	if u == nil || protocol.IsModern(session.Server().ProtocolVersion) {
+		return
+	}
+	wanted, changes := g.levels.now()
+	u.mu.Lock()
+	level := u.level.next(session, wanted, changes, ofCall)
+	u.mu.Unlock()
+	if level == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
+	defer cancel()
+	if err := session.SetLogLevel(ctx, level); err != nil && client.NotExecuted(err) && !errors.As(err, new(*client.CapabilityError)) {
+		return // the next call tries again
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.level = toldLevel{session, level, changes}
 }

@@ -34,6 +34,9 @@ func (g *Gateway) callTool(ctx context.Context, params json.RawMessage) (json.Ra
 	if err != nil {
 		return nil, err
 	}
+	if err := server.CheckHeaders(ctx, item.Raw, own); err != nil {
+		return nil, err
+	}
 	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
 	if away != nil {
 		return away.toolResult()
@@ -166,7 +169,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		if away != nil {
 			return nil, away, nil
 		}
-		result, err = send(ctx, session, method, params)
+		result, err = g.send(ctx, u, session, method, params)
 		if err == nil {
 			u.answered()
 			return asking(result)
@@ -182,24 +185,30 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	}
 }
 
-// send makes the request of a client at a server.
-func send(ctx context.Context, session *client.Session, method string, params json.RawMessage) (json.RawMessage, error) {
+// send makes the request of a client at a server, which logs as the client wants from then on.
+func (g *Gateway) send(ctx context.Context, u *upstream, session *client.Session, method string, params json.RawMessage) (json.RawMessage, error) {
 	own, err := hop(session, params)
 	if err != nil {
 		return nil, err
 	}
-	return withProgress(ctx, session, params).Relay(ctx, method, own)
+	g.level(ctx, u, session, server.LogLevel(ctx))
+	result, err := withProgress(ctx, session, params).Relay(ctx, method, own)
+	if err != nil {
+		g.opened.requires(ctx, session.Name(), faultOf(err))
+	}
+	return result, err
 }
 
-// withProgress returns a view of a session whose progress goes to the client, if that has asked for it. If calls have a timeout, the
-// server is asked in any case: its progress shows that it is alive.
+// withProgress returns a view of a session whose progress goes to the client, if that has asked for it, and whose log level is that of the
+// client. If calls have a timeout, the server is asked for progress in any case: that shows that it is alive.
 func withProgress(ctx context.Context, session *client.Session, params json.RawMessage) *client.Session {
 	o := session.Calls()
+	level := server.LogLevel(ctx)
 	meta, _ := jsonrpc.Member(params, "_meta")
-	if token, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); token == nil && o.Timeout < 0 {
+	if token, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); token == nil && o.Timeout < 0 && level == "" {
 		return session
 	}
-	o.ProgressRestarts = true
+	o.ProgressRestarts, o.LogLevel = true, level
 	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
 	return session.With(o)
 }

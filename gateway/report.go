@@ -14,6 +14,7 @@ import (
 // Report describes the gateway as it is now, but for its Endpoint, which the program knows. It never waits.
 func (g *Gateway) Report() admin.Report {
 	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
+	r.Unclaimed = g.levels.unclaimed.Load()
 	if wrong := g.unsaved.Load(); wrong != nil {
 		r.Notices = append(r.Notices, *wrong)
 	}

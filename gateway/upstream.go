@@ -3,11 +3,14 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -33,6 +36,9 @@ type traffic struct {
 	beyond atomic.Pointer[[]string] // the gateways behind it; nil: none
 	ring   atomic.Bool              // this gateway is one of them, or was since the server was connected
 	woken  atomic.Int64             // when a call woke it last, in nanoseconds; 0: it has answered a call since
+
+	mu    sync.Mutex
+	level toldLevel
 }
 
 // count keeps a request in the report while it runs. Who looks is told of its begin and its end, and not in between: a call of an hour costs
@@ -82,4 +88,29 @@ func (u *traffic) listen(to transport.Transport) {
 func (u *traffic) Write(text []byte) (int, error) {
 	defer u.eye.wake()
 	return u.stderr.Write(text)
+}
+
+// A toldLevel is the log level that a server knows.
+type toldLevel struct {
+	session *client.Session
+	level   protocol.LogLevel
+	changes int // of levels, then
+}
+
+// next returns the level that the server is to be told; "": it knows.
+func (t toldLevel) next(session *client.Session, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
+	if t.session != session {
+		t = toldLevel{}
+	}
+	level := moreVerbose(wanted, ofCall)
+	if t.changes == changes {
+		level = moreVerbose(t.level, level)
+	}
+	if level == "" && t.level != "" {
+		level = protocol.LogEmergency // there is no level without messages
+	}
+	if level == t.level {
+		return ""
+	}
+	return level
 }

@@ -23,7 +23,9 @@ type Hosting struct {
 	Tools     Filter
 	Prompts   Filter
 	Resources Filter
-	Roots     []string // file URIs; they replace those of the Gateway. Nil: the file has none
+	Rename    map[string]string // names of single tools, before which the prefix stands, by those that the server uses
+	Describe  map[string]string // descriptions of single tools, by the names that the server uses
+	Roots     []string          // file URIs; they replace those of the Gateway. Nil: the file has none
 }
 
 // A Life says when a server runs. In a file, "off" stands for a negative duration.

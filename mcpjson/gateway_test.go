@@ -51,6 +51,7 @@ func TestHosting(t *testing.T) {
 		`{"prefix": "", "start": "demand", "idleStop": "5m", "maxLife": "24h", "roots": ["file:///a"]}`:                     {Prefix: &bare, Life: Life{"demand", 5 * time.Minute, 24 * time.Hour}, Roots: []string{"file:///a"}},
 		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`:                 {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
 		`{"start": "eager", "idleStop": "off", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`: {Life: Life{Start: "eager", IdleStop: -1}, Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
+		`{"tools": {"rename": {"a": "b"}, "describe": {"a": "what it does"}}}`:                                              {Rename: map[string]string{"a": "b"}, Describe: map[string]string{"a": "what it does"}},
 		`{"prefix": null, "start": null, "idleStop": null, "tools": null, "prompts": {"allow": null}}`:                      {},
 	} {
 		s := read(t, written)
@@ -101,7 +102,10 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{server(`"command": "x", "bowline": {"idleStop": "never"}`), `m:2:47: servers.a.bowline.idleStop: "never" is not a duration above zero, such as 30s or 2m`},
 		{server(`"command": "x", "bowline": {"maxLife": "999ms"}`), "m:2:46: servers.a.bowline.maxLife: 999ms is below 1s"},
 		{top(`{"start": "lazy"}`), "m:2:11: bowline.start: expected one of eager, demand"},
-		{server(`"command": "x", "bowline": {"tools": {"alow": []}}`), "m:2:45: servers.a.bowline.tools.alow: unknown: there are only allow, deny here"},
+		{server(`"command": "x", "bowline": {"tools": {"alow": []}}`), "m:2:45: servers.a.bowline.tools.alow: unknown: there are only allow, deny, rename, describe here"},
+		{server(`"command": "x", "bowline": {"prompts": {"rename": {}}}`), "m:2:47: servers.a.bowline.prompts.rename: unknown: there are only allow, deny here"},
+		{server(`"command": "x", "bowline": {"tools": {"rename": {"a": ""}}}`), "m:2:61: servers.a.bowline.tools.rename.a: it is empty"},
+		{server(`"command": "x", "bowline": {"tools": {"describe": {"a": 1}}}`), "m:2:63: servers.a.bowline.tools.describe.a: expected a string, got a number"},
 		{server(`"command": "x", "bowline": {"tools": ["x"]}`), "m:2:44: servers.a.bowline.tools: expected an object, got an array"},
 	} {
 		if got := mistakes(t, c.text, variables{"SECRET": "s3cret"}); got != c.want {

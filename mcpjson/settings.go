@@ -116,9 +116,11 @@ func readGateway(v *values, n node) *Gateway {
 func readHosting(v *values, own map[string]node) Hosting {
 	before := v.read // what Same compares
 	defer func() { v.read = before }()
+	names := []string{"allow", "deny", "rename", "describe"}
+	tools := v.settings(own["tools"], v.unknown(names), names...)
 	return Hosting{
-		Prefix: readPrefix(v, own["prefix"]), Life: readLife(v, own), Roots: readRoots(v, own["roots"]),
-		Tools: readFilter(v, own["tools"]), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
+		Rename: readTexts(v, tools["rename"]), Describe: readTexts(v, tools["describe"]), Prefix: readPrefix(v, own["prefix"]), Life: readLife(v, own), Roots: readRoots(v, own["roots"]),
+		Tools: filterOf(v, tools), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
 	}
 }
 
@@ -141,12 +143,33 @@ func readSpan(v *values, n node) time.Duration {
 
 func readFilter(v *values, n node) Filter {
 	names := []string{"allow", "deny"}
-	own := v.settings(n, v.unknown(names), names...)
+	return filterOf(v, v.settings(n, v.unknown(names), names...))
+}
+
+func filterOf(v *values, own map[string]node) Filter {
 	f := Filter{Allow: v.strings(own["allow"]), Deny: v.strings(own["deny"])}
 	if f.Allow == nil && !own["allow"].absent() {
 		f.Allow = []string{} // which allows nothing
 	}
 	return f
+}
+
+// readTexts reads an object of texts, none of which may be empty.
+func readTexts(v *values, n node) map[string]string {
+	var texts map[string]string
+	for _, m := range v.members(n) {
+		_, text, ok := v.string(m.node)
+		switch {
+		case !ok:
+		case text == "":
+			v.wrong(m.node, "it is empty")
+		case texts == nil:
+			texts = map[string]string{m.name: text}
+		default:
+			texts[m.name] = text
+		}
+	}
+	return texts
 }
 
 // readHiddenTools adds what the user has hidden in the host to what a gateway does not offer: a tool that was switched off there must

@@ -160,6 +160,9 @@ func (s *Session) sendParams(ctx context.Context, name string, params *rawParams
 		request.Target = params.subject
 	}
 	result, err := s.conn.Call(ctx, request)
+	if s.options.AwaitLogs {
+		s.conn.Control().AwaitNotified(ctx)
+	}
 	return result, explain(err)
 }
 

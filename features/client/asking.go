@@ -54,8 +54,8 @@ type asking struct {
 
 type askingKey struct{}
 
-// Asking returns the contexts of the calls of Relay and Request to which a question of the server may belong, in no particular
-// order. Ctx is that of Options.Elicit, ElicitURL, Sample or Roots. Over HTTP that is the one call on whose stream the question
+// Asking returns the contexts of the calls of Relay and Request to which a question or a log message of the server may belong, in no
+// particular order. Ctx is that of Options.Elicit, ElicitURL, Sample, Roots or OnLog. Over HTTP that is the one call on whose stream the question
 // came. Over pipes nothing says it: it may be any call in flight. In 2026-07-28 a question is a part of the answer to a
 // call, so it is the context of that. There may be none, if the server asks outside of a call.
 func Asking(ctx context.Context) (calls []context.Context) {

@@ -35,6 +35,9 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 			return // a malformed notification is ignored, as the specification asks
 		}
 	}
+	if s.client.options.OnLog != nil {
+		ctx = context.WithValue(ctx, askingKey{}, asking{&s.raw, in.For()})
+	}
 	if s.client.chain == nil {
 		s.receive(ctx, r)
 		return
@@ -43,7 +46,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 }
 
 // receive handles a notification that has passed the middleware.
-func (s *session) receive(_ context.Context, r *Request) {
+func (s *session) receive(ctx context.Context, r *Request) {
 	known, ok := s.client.table.notifications[r.Method]
 	if !ok {
 		raw, _ := r.Params.(json.RawMessage)
@@ -54,7 +57,21 @@ func (s *session) receive(_ context.Context, r *Request) {
 	if updated, ok := e.(*ResourceUpdated); ok {
 		s.restore.Updated(updated.URI)
 	}
+	if message, ok := e.(*LogMessage); ok && s.logs(ctx, message) {
+		return
+	}
 	s.events.deliver(e)
+}
+
+// logs gives a log message to Options.OnLog. It reports false if that is not there, or if the call of the message is none of those
+// that Asking knows: it must not be taken for one of no call.
+func (s *session) logs(ctx context.Context, m *LogMessage) bool {
+	on := s.client.options.OnLog
+	if of, _ := ctx.Value(askingKey{}).(asking); on == nil || of.by != 0 && len(Asking(ctx)) == 0 {
+		return false
+	}
+	on(ctx, s.view(), m)
+	return true
 }
 
 // A notification describes one notification that a server sends.

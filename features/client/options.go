@@ -65,6 +65,12 @@ type Options struct {
 	// If OnEvent is nil, a modern server is not asked to report changes of its lists.
 	OnEvent func(ctx context.Context, s *Session, e Event)
 
+	// OnLog gets the log messages of servers in place of OnEvent, for a program that brings them to clients of its own. It runs where
+	// notifications are received, one at a time and in order, and must not wait. Asking(ctx) returns the calls of Relay and Request to which the
+	// message may belong, for which see CallOptions.AwaitLogs. One that belongs to another call, or came on the stream of a call that
+	// has ended, is an event.
+	OnLog func(ctx context.Context, s *Session, m *LogMessage)
+
 	// LogLevel asks every server that offers logging for messages of this level and
 	// above, which come as *LogMessage events. Session.SetLogLevel changes it for one
 	// session. Empty: the client asks for none, but a legacy server may send some anyway.
@@ -213,6 +219,14 @@ type CallOptions struct {
 
 	// ToolMode overrides the mode of a tool; see Options.ToolModes.
 	ToolMode protocol.ToolMode
+
+	// AwaitLogs makes Relay and Request return, or fail, only after Options.OnLog has had the messages that came before. So Asking
+	// still has the call then. OnEvent must not make such calls.
+	AwaitLogs bool
+
+	// LogLevel asks a modern server for messages of this level and above that are about these calls, in place of that of the session. A legacy
+	// server knows the level of the session only; see Session.SetLogLevel.
+	LogLevel protocol.LogLevel
 
 	// OnProgress receives the progress of a call, on the calling goroutine, before
 	// the method returns. While it runs only the newest progress is kept. Malformed

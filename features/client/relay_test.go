@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,9 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // What another client says of itself stays on its own link. Everything else that it sends goes on.
@@ -210,6 +213,111 @@ func TestAskingFindsTheCallOfAQuestion(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// A log message that came on the stream of a call leads to that call, before the call returns; over pipes it leads to all in flight. One on
+// the stream of another call is an event.
+//
+// Guarantees: G-0089.7
+func TestLogMessagesLeadToTheirCall(t *testing.T) {
+	type key struct{}
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, pipes := range []bool{false, true} {
+			held, leave := make(chan struct{}), make(chan struct{})
+			s := newServer(server.Options{})
+			server.AddTool(s, protocol.Tool{Name: "hold"}, func(context.Context, struct{}) (string, error) {
+				close(held)
+				<-leave
+				return "", nil
+			})
+			server.AddTool(s, protocol.Tool{Name: "talk"}, func(ctx context.Context, _ struct{}) (string, error) {
+				server.Logger(ctx).Warn("said")
+				return "", nil
+			})
+			over := inmem.New(s.Accept, inmem.Options{})
+			var to transport.Transport = over
+			if !pipes {
+				web := httptest.NewServer(streamable.NewHandler(s, streamable.HandlerOptions{}))
+				defer web.Close()
+				to = &streamable.Client{URL: web.URL}
+			}
+			var mu sync.Mutex
+			var of []string
+			events := make(chan client.Event, 9)
+			session, err := client.New(clientInfo, client.Options{
+				ProtocolVersion: version,
+				OnLog: func(ctx context.Context, _ *client.Session, m *client.LogMessage) {
+					mu.Lock()
+					defer mu.Unlock()
+					for _, call := range client.Asking(ctx) {
+						of = append(of, call.Value(key{}).(string)+" "+string(m.Data))
+					}
+				},
+				OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+					if _, ok := e.(*client.LogMessage); ok {
+						events <- e
+					}
+				},
+			}).Connect(t.Context(), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close(context.Background())
+			if err := session.SetLogLevel(t.Context(), protocol.LogInfo); err != nil {
+				t.Fatal(err)
+			}
+			relay := func(tool string) {
+				view := session.With(client.CallOptions{AwaitLogs: true})
+				if _, err := view.Relay(context.WithValue(t.Context(), key{}, tool), protocol.MethodCallTool, json.RawMessage(`{"name":"`+tool+`"}`)); err != nil {
+					t.Error(err)
+				}
+			}
+			var holding sync.WaitGroup
+			holding.Go(func() { relay("hold") })
+			<-held
+			relay("talk")
+			mu.Lock()
+			slices.Sort(of)
+			want := []string{`talk "said"`}
+			if pipes {
+				want = []string{`hold "said"`, `talk "said"`}
+			}
+			if !slices.Equal(of, want) {
+				t.Errorf("%s, pipes %v: got %q, want %q", version, pipes, of, want)
+			}
+			mu.Unlock()
+			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "talk"}); err != nil {
+				t.Error(err)
+			}
+			if !pipes {
+				<-events // of a call that Asking does not know
+			}
+			close(leave)
+			holding.Wait()
+		}
+	}
+}
+
+// A modern server is asked for the log level of the call, whatever that of the session is.
+//
+// Guarantees: G-0089.7
+func TestRelayHasALogLevelOfItsOwn(t *testing.T) {
+	var got protocol.LogLevel
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "level"}, func(ctx context.Context, _ struct{}) (string, error) {
+		got = server.LogLevel(ctx)
+		return "", nil
+	})
+	session := connectTo(t, s, client.Options{LogLevel: protocol.LogError, ProtocolVersion: protocol.Latest})
+	for _, want := range []protocol.LogLevel{protocol.LogDebug, protocol.LogError} {
+		o := client.CallOptions{}
+		if want != protocol.LogError {
+			o.LogLevel = want
+		}
+		if _, err := session.With(o).Relay(t.Context(), protocol.MethodCallTool, json.RawMessage(`{"name":"level"}`)); err != nil || got != want {
+			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
 }

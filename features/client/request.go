@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -182,7 +183,7 @@ func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uin
 	}
 	m := conn.Message{Body: c}
 	if c.peer.Modern() {
-		if level := c.session.restore.LogLevel(); level != "" {
+		if level := cmp.Or(c.options.LogLevel, c.session.restore.LogLevel()); level != "" {
 			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
 		}
 	}

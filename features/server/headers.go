@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -47,6 +50,23 @@ func checkHeaders(c *call, params []paramheader.Argument, arguments json.RawMess
 		}
 	}
 	return nil
+}
+
+// CheckHeaders returns an error, to be returned to the client, if the present request is a modern one over HTTP whose headers differ from the
+// arguments that they mirror. It is for a RawHandler of tools/call: the tool is one of another server, as that lists it, and params are those of
+// the handler. The features of this server need no such call.
+func CheckHeaders(ctx context.Context, tool, params json.RawMessage) error {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok || !c.modern || c.Origin.Headers == nil || !bytes.Contains(tool, []byte(paramheader.Keyword)) {
+		return nil
+	}
+	schema, _ := jsonrpc.Member(tool, "inputSchema")
+	all, err := paramheader.Arguments(schema)
+	if err != nil {
+		return nil // clients do not call such a tool, or mirror nothing: its server decides
+	}
+	arguments, _ := jsonrpc.Member(params, "arguments")
+	return checkHeaders(c, all, arguments)
 }
 
 // headersNamed returns all values of a header. Case does not matter.

@@ -15,7 +15,7 @@ import (
 )
 
 // setLogLevel stores the level from which a legacy client wants log messages.
-func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
+func setLogLevel(ctx context.Context, c *call, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
 	if err := refusal.Missing(protocol.MethodSetLogLevel, "level", string(params.Level)); err != nil {
 		return nil, err
 	}
@@ -25,6 +25,9 @@ func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams)
 	level := protocol.LogLevel(strings.Clone(string(params.Level))) // so that the session does not keep the request
 	if before := c.Session.level.Swap(&level); before == nil || *before != level {
 		c.peer.keep()
+		if on := c.peer.server.options.OnLogLevel; on != nil {
+			on(ctx, c.Session)
+		}
 	}
 	return &protocol.EmptyResult{}, nil
 }
@@ -47,6 +50,30 @@ func Logger(ctx context.Context) *slog.Logger {
 // Logger returns a logger whose messages go to the client of the session, for
 // messages that belong to no request. Otherwise it works like the function Logger.
 func (s *Session) Logger() *slog.Logger { return slog.New(&clientLog{session: s}) }
+
+// Log sends a log message that the program has got from another server to the client of the present request, as it is. Otherwise it works
+// like a message of Logger: the client gets it if it wants its level, within the rate, and Log never waits.
+func Log(ctx context.Context, m *protocol.LogMessageParams) {
+	if r := RequestFrom(ctx); r != nil && r.call != nil {
+		(&clientLog{call: r.call}).pass(ctx, m)
+	}
+}
+
+// Log does what the function Log does, for messages that belong to no request.
+func (s *Session) Log(ctx context.Context, m *protocol.LogMessageParams) {
+	(&clientLog{session: s}).pass(ctx, m)
+}
+
+// LogLevel returns the level from which the client of the present request wants log messages; "" for none.
+func LogLevel(ctx context.Context) protocol.LogLevel {
+	if r := RequestFrom(ctx); r != nil && r.call != nil {
+		return (&clientLog{call: r.call}).level()
+	}
+	return ""
+}
+
+// LogLevel returns the level from which the client wants log messages; "" for none.
+func (s *Session) LogLevel() protocol.LogLevel { return (&clientLog{session: s}).level() }
 
 // LogHandler returns a slog.Handler that passes every record to next. If the record's
 // context is that of a request, it also sends the record to the client; see Logger.
@@ -110,35 +137,53 @@ func logLevel(level slog.Level) protocol.LogLevel {
 
 // Enabled implements slog.Handler.
 func (l *clientLog) Enabled(_ context.Context, level slog.Level) bool {
+	return l.wants(logLevel(level))
+}
+
+func (l *clientLog) wants(level protocol.LogLevel) bool {
 	wanted := l.level()
-	return wanted != "" && logLevel(level).Severity() >= wanted.Severity()
+	return wanted != "" && level.Severity() >= wanted.Severity()
+}
+
+// pass sends a message of another server, if the client wants its level.
+func (l *clientLog) pass(ctx context.Context, m *protocol.LogMessageParams) {
+	if l.wants(m.Level) {
+		_ = l.send(ctx, m) // who has gone needs no log
+	}
 }
 
 // Handle implements slog.Handler. A message without attributes is sent as text,
 // any other as an object whose member "msg" is the text.
-//
-// A message beyond the rate is dropped, and so is one while the link is busy: it does not wait for room. The client is
-// told how many, before the next message that it gets.
 func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 	raw, err := typed.Encode(l.data(record))
 	if err != nil {
 		raw, err = protocol.Marshal(record.Message) // text can be encoded
 	}
+	if err != nil {
+		return err
+	}
+	return l.send(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Data: raw})
+}
+
+// send sends a message.
+//
+// One beyond the rate is dropped, and so is one while the link is busy: it does not wait for room. The client is
+// told how many, before the next message that it gets.
+func (l *clientLog) send(ctx context.Context, m *protocol.LogMessageParams) (err error) {
 	rate, budget := l.server().options.LogRate, l.budget()
 	ok, dropped := budget.take(rate)
 	if !ok {
 		return nil
 	}
-	level := logLevel(record.Level)
 	// First, so that the client finds the gap where it is. If this one cannot be sent, the next message tells it
 	// again, with one more.
 	if dropped != (droppedLogs{}) {
 		said, _ := protocol.Marshal(dropped.text(rate))
-		err = l.tell(ctx, &protocol.LogMessageParams{Level: level, Data: said})
+		err = l.tell(ctx, &protocol.LogMessageParams{Level: m.Level, Data: said})
 	}
 	if err == nil {
 		dropped = droppedLogs{} // the client knows of them
-		err = l.tell(ctx, &protocol.LogMessageParams{Level: level, Data: raw})
+		err = l.tell(ctx, m)
 	}
 	if errors.Is(err, transport.ErrBusy) {
 		dropped.busy++

@@ -79,6 +79,10 @@ type Options struct {
 	// OnRootsChanged is called when the roots of a legacy client have changed.
 	OnRootsChanged func(ctx context.Context, s *Session)
 
+	// OnLogLevel is called when a legacy client has chosen another level for log messages (Session.LogLevel), before it
+	// is answered. It is not called for a session that is continued here.
+	OnLogLevel func(ctx context.Context, s *Session)
+
 	// ListTTL is how long modern clients may cache the lists of features. If Visible
 	// is set, a client may not share a cached list with others. 0: clients do not
 	// cache lists.

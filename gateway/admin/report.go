@@ -29,6 +29,8 @@ type Report struct {
 	Clients  []ClientReport `json:"clients"`
 
 	Questions []Question `json:"questions,omitzero"` // that wait for the answer of a client, the oldest first
+
+	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
 }
 
 // A ServerReport is one entry of the file.

@@ -53,6 +53,16 @@ type Inbox[T Item] struct {
 	droppable   int
 	crowded     bool
 	awaited     bool // the owner waits for Quiet
+	busy        bool // the one that was taken last may not have been handled yet
+	waiters     []waiter
+}
+
+// A waiter waits until those that were there before it are gone. It counts them, rather than
+// keep the last one of them: an item has no name of its own, and one may take the place of
+// another.
+type waiter struct {
+	ahead int // how many of them are left
+	gone  chan struct{}
 }
 
 // New returns an empty Inbox, in which bound items may wait, with boundSize bytes together.
@@ -141,11 +151,71 @@ func (n *Inbox[T]) remove(at int) T {
 	removed := n.slots[at]
 	n.slots = slices.Delete(n.slots, at, at+1)
 	n.count(removed, -1)
+	place := at - n.head
+	// The one with the handler comes before all that wait.
+	if n.busy {
+		place++
+	}
+	n.leave(place)
 	return removed
+}
+
+// leave tells the waiters that one is gone that had so many before it. For a waiter that had
+// no more than these before it, it came later, so it does not count. The caller holds the
+// mutex.
+func (n *Inbox[T]) leave(place int) {
+	// In place: usually nobody waits, or one, and the others keep their order.
+	left := n.waiters[:0]
+	for _, w := range n.waiters {
+		if w.ahead > place {
+			w.ahead--
+		}
+		if w.ahead == 0 {
+			close(w.gone)
+		} else {
+			left = append(left, w)
+		}
+	}
+	clear(n.waiters[len(left):])
+	n.waiters = left
+}
+
+// returned notes that the handler of the item that was taken last, if there is one, has
+// returned. Whoever waits for that item waits until then, and not until it was taken: what its
+// handler does must have been done.
+func (n *Inbox[T]) returned() {
+	n.worker.Mu.Lock()
+	defer n.worker.Mu.Unlock()
+	if n.busy {
+		n.busy = false
+		n.leave(0)
+	}
+}
+
+// Gone returns a channel that is closed when all items that have been added until now were
+// handled or dropped; nil if that is so. Items that are added later do not delay it, however
+// many there are. A handler must not wait for it: its own item is one of those.
+func (n *Inbox[T]) Gone() <-chan struct{} {
+	if n == nil {
+		return nil
+	}
+	n.worker.Mu.Lock()
+	defer n.worker.Mu.Unlock()
+	ahead := len(n.waiting())
+	if n.busy {
+		ahead++
+	}
+	if ahead == 0 {
+		return nil
+	}
+	w := waiter{ahead, make(chan struct{})}
+	n.waiters = append(n.waiters, w)
+	return w.gone
 }
 
 // handleNext hands the oldest that waits to the handler.
 func (n *Inbox[T]) handleNext() (more bool) {
+	n.returned()
 	next, more, few := n.next()
 	if few {
 		n.owner.Eased()
@@ -196,7 +266,7 @@ func (n *Inbox[T]) next() (next T, more, few bool) {
 	if n.head++; n.head == len(n.slots) { // the goroutine frees the slots when it ends
 		n.slots, n.head = n.slots[:0], 0
 	}
-	n.handled = next.Name()
+	n.handled, n.busy = next.Name(), true
 	n.worker.Begin()
 	n.count(next, -1)
 	return next, true, few
@@ -245,5 +315,9 @@ func (n *Inbox[T]) clear() (shed []T, running string) {
 	shed = n.waiting()
 	n.slots, n.head, n.keys = nil, 0, nil
 	n.size, n.superfluous, n.droppable, n.crowded = 0, 0, 0, false
+	for _, w := range n.waiters {
+		close(w.gone)
+	}
+	n.waiters = nil
 	return shed, n.handled
 }

@@ -285,3 +285,43 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 		}
 	})
 }
+
+// Who waits for what has come so far waits neither for less nor for what comes later, whatever is dropped meanwhile.
+//
+// Guarantees: G-0006.5
+func TestWaitingForWhatHasCome(t *testing.T) {
+	n := newQueue(t, 4, 100)
+	isOver := func(gone <-chan struct{}) bool {
+		select {
+		case <-gone:
+			return true
+		default:
+			return false
+		}
+	}
+	if n.Gone() != nil {
+		t.Error("an empty inbox makes wait")
+	}
+	n.Add(newNotification("a", "", false, 1))
+	n.Add(newNotification("log", "", true, 1))
+	n.Add(newNotification("b", "k", false, 1))
+	before := n.Gone()
+	n.Add(newNotification("c", "k", false, 1))
+	n.Add(newNotification("d", "", false, 1)) // c takes the place of b
+	n.Add(newNotification("e", "", false, 1)) // the log is dropped
+	if n.names() != "a c d e" {
+		t.Fatalf("%q wait", n.names())
+	}
+	for _, handled := range []string{"a", "c", "d"} {
+		n.returned() // the one before has been handled
+		n.next()
+		if isOver(before) != (handled == "d") {
+			t.Errorf("while %s is being handled: over %v", handled, isOver(before))
+		}
+	}
+	if behind := n.Gone(); isOver(behind) {
+		t.Error("nobody waits for the one that is being handled")
+	} else if n.Settle(0); !isOver(behind) {
+		t.Error("somebody waits for what was dropped at the end")
+	}
+}

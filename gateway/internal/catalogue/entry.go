@@ -61,18 +61,43 @@ type entry struct {
 }
 
 // named returns the entry as a server of this plan offers it.
-func (e entry) named(plan *names.Plan, server string, kind Kind) entry {
-	e.item, e.notice = Item{Server: server, Own: e.own, Name: e.own, Raw: e.raw}, ""
+func (e entry) named(plan *names.Plan, of Server, kind Kind) entry {
+	raw, name := e.raw, e.name
+	if text, described := of.Describe[e.own]; described && kind == Tools {
+		raw, name = describe(raw, text)
+	}
+	e.item, e.notice = Item{Server: of.Name, Own: e.own, Name: e.own, Raw: raw}, ""
 	if kind == Tools || kind == Prompts {
-		e.item.Name, e.notice = plan.Name(server, e.own)
+		e.item.Name, e.notice = plan.Name(of.Name, of.called(kind, e.own))
 		if e.item.Name != e.own && e.item.Name != "" {
-			e.item.Raw = splice(e.raw, e.name, e.item.Name)
+			e.item.Raw = splice(raw, name, e.item.Name)
 		}
 	}
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%d\n%s%s", len(e.item.Name), e.item.Name, e.item.Raw)
 	hash.Sum(e.item.sum[:0])
 	return e
+}
+
+// called returns the name that the file gives to a tool, or the one that its server gives it.
+func (s Server) called(kind Kind, own string) string {
+	if name, renamed := s.Rename[own]; renamed && kind == Tools {
+		return name
+	}
+	return own
+}
+
+// describe replaces the description of a valid entry, and returns where its name is then.
+func describe(raw []byte, text string) (described []byte, name span) {
+	found, _ := members(raw) // it was read before
+	if at, has := found["description"]; has {
+		described = splice(raw, at, text)
+	} else {
+		described = splice([]byte(`{"description":,`), span{len(`{"description":`), len(`{"description":`)}, text)
+		described = append(described, raw[1:]...)
+	}
+	found, _ = members(described)
+	return described, found["name"]
 }
 
 type span struct{ start, end int }

@@ -18,6 +18,9 @@ type Server struct {
 	Name     string
 	Identity string          // what it runs, see IdentityOf; if it differs from before, what the server said does not count
 	Filter   map[Kind]Filter // what is offered, by own name or URI; no filter: everything
+
+	Rename   map[string]string // what single tools are called, before a prefix is added, by own name
+	Describe map[string]string // descriptions of single tools, in place of those of the server, by own name
 }
 
 // A List is what a server has answered to a request for a list, all pages together.
@@ -81,7 +84,7 @@ func (s *Snapshot) Apply(plan *names.Plan, servers []Server) *Snapshot {
 	for i, one := range servers {
 		next[i] = server{Server: one}
 		if before, ok := s.server(one.Name); ok && before.Identity == one.Identity {
-			next[i].lists = named(before.lists, plan, one.Name)
+			next[i].lists = named(before.lists, plan, one)
 		}
 	}
 	return build(plan, next)
@@ -104,7 +107,7 @@ func (s *Snapshot) Learn(from Server, kind Kind, list List) *Snapshot {
 func (s server) with(plan *names.Plan, kind Kind, list List) server {
 	entries, notices := accept(kind, list.Entries)
 	for i, e := range entries {
-		entries[i] = e.named(plan, s.Name, kind)
+		entries[i] = e.named(plan, s.Server, kind)
 	}
 	s.lists = maps.Clone(s.lists)
 	if s.lists == nil {
@@ -115,12 +118,12 @@ func (s server) with(plan *names.Plan, kind Kind, list List) server {
 }
 
 // named returns lists as a server of this plan offers them.
-func named(lists map[Kind]known, plan *names.Plan, server string) map[Kind]known {
+func named(lists map[Kind]known, plan *names.Plan, of Server) map[Kind]known {
 	lists = maps.Clone(lists)
 	for kind, list := range lists {
 		list.entries = slices.Clone(list.entries)
 		for i, e := range list.entries {
-			list.entries[i] = e.named(plan, server, kind)
+			list.entries[i] = e.named(plan, of, kind)
 		}
 		lists[kind] = list
 	}
@@ -148,15 +151,22 @@ type merged struct {
 // on every node, and a list changes only where something has changed.
 func merge(plan *names.Plan, servers []server, kind Kind) *merged {
 	m := &merged{counts: make(map[string]int)}
-	owns := m.owners(plan, servers, kind)
+	owns, taken := m.owners(plan, servers, kind), make(map[string]bool)
 	for _, from := range servers {
 		for _, e := range from.lists[kind].entries {
-			if own := (names.Own{Server: from.Name, Name: e.own}); owns(e.item.Name, own) {
-				m.items = append(m.items, e.item)
-				m.counts[from.Name]++
-				if kind == Templates {
-					m.addTemplate(e.item)
-				}
+			own := names.Own{Server: from.Name, Name: from.called(kind, e.own)}
+			switch {
+			case !owns(e.item.Name, own) || !from.Filter[kind].Offers(e.own):
+				continue
+			case taken[e.item.Name]: // the file calls two tools of the server the same
+				m.hidden = append(m.hidden, names.Hidden{Own: names.Own{Server: from.Name, Name: e.own}, Advertised: e.item.Name, By: own})
+				continue
+			}
+			taken[e.item.Name] = true
+			m.items = append(m.items, e.item)
+			m.counts[from.Name]++
+			if kind == Templates {
+				m.addTemplate(e.item)
 			}
 		}
 	}
@@ -174,7 +184,7 @@ func (m *merged) owners(plan *names.Plan, servers []server, kind Kind) func(stri
 			continue
 		}
 		for _, e := range from.lists[kind].entries {
-			own := names.Own{Server: from.Name, Name: e.own}
+			own := names.Own{Server: from.Name, Name: from.called(kind, e.own)}
 			if !from.Filter[kind].Offers(e.own) {
 				continue
 			}

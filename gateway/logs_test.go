@@ -1,0 +1,163 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// talker is a server whose tool "talk" logs three messages, and whose tool "hold" logs one when it is told to.
+type talker struct {
+	*server.Server
+	held, speak, done chan struct{}
+}
+
+func newTalker() *talker {
+	s := &talker{server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}), make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	server.AddTool(s.Server, protocol.Tool{Name: "talk"}, func(ctx context.Context, _ struct{}) (string, error) {
+		log := server.Logger(ctx)
+		log.Debug("one")
+		log.Info("two")
+		log.Error("three")
+		return "", nil
+	})
+	server.AddTool(s.Server, protocol.Tool{Name: "hold"}, func(ctx context.Context, _ struct{}) (string, error) {
+		s.held <- struct{}{}
+		for range s.speak {
+			server.Logger(ctx).Error("held")
+			s.done <- struct{}{}
+		}
+		return "", nil
+	})
+	return s
+}
+
+// A listener is a client that keeps the log messages that it gets.
+type listener struct {
+	*client.Session
+	got []string
+}
+
+func (f *fleet) listener(version string, level protocol.LogLevel) *listener {
+	l := new(listener)
+	l.Session = f.client(version, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		if m, ok := e.(*client.LogMessage); ok {
+			l.got = append(l.got, fmt.Sprintf("%s %s", m.Level, m.Data))
+		}
+	}})
+	if level != "" {
+		failOn(f.t, l.SetLogLevel(timeout(f.t), level))
+	}
+	return l
+}
+
+// heard returns what came since the last time. Call it in a bubble.
+func (l *listener) heard() string {
+	synctest.Wait()
+	defer func() { l.got = nil }()
+	return strings.Join(l.got, ", ")
+}
+
+// Log messages of a call come to its client before its result, from the level that it wants, in order.
+//
+// Guarantees: G-0088.16
+func TestLogMessagesOfACall(t *testing.T) {
+	eras(t, func(t *testing.T, front, back string) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, back, map[string]*server.Server{"a": newTalker().Server})
+			for level, want := range map[protocol.LogLevel]string{
+				protocol.LogDebug: `debug "one", info "two", error "three"`, protocol.LogWarning: `error "three"`, "": "",
+			} {
+				l := f.listener(front, level)
+				if _, err := client.Call[string](timeout(t), l.Session, "a__talk", nil); err != nil {
+					t.Fatal(err)
+				}
+				if got := l.heard(); got != want {
+					t.Errorf("%q: got %s, want %s", level, got, want)
+				}
+			}
+		})
+	})
+}
+
+// A message that may be about the calls of several clients is for each of them that wants it, and one outside of calls for all sessions.
+//
+// Guarantees: G-0088.16
+func TestLogMessagesOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTalker()
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server})
+		one, other := f.listener(protocol.LatestLegacy, protocol.LogDebug), f.listener(protocol.LatestLegacy, protocol.LogError)
+		idle := f.listener(protocol.LatestLegacy, protocol.LogDebug)
+		over := make(chan error, 2)
+		for _, l := range []*listener{one, other} {
+			go func() {
+				_, err := client.Call[string](timeout(t), l.Session, "a__hold", nil)
+				over <- err
+			}()
+			<-s.held
+		}
+		s.speak <- struct{}{}
+		<-s.done
+		if a, b, c := one.heard(), other.heard(), idle.heard(); a != `error "held"` || b != a || c != "" {
+			t.Errorf("two calls in flight: got %q and %q, and who has none %q", a, b, c)
+		}
+		close(s.speak)
+		failOn(t, errors.Join(<-over, <-over))
+		for session := range s.Sessions() {
+			session.Logger().Info("idle")
+			session.Logger().Error("trouble")
+		}
+		if a, b := one.heard(), other.heard(); a != `info "idle", error "trouble"` || b != `error "trouble"` {
+			t.Errorf("outside of calls: got %q and %q", a, b)
+		}
+	})
+}
+
+// Nobody gets a message that may be another user's, and it is counted.
+//
+// Guarantees: G-0088.16
+func TestLogMessagesOfSeveralUsers(t *testing.T) {
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTalker()
+			f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server})
+			f.identity = "ada"
+			ada := f.listener(front, protocol.LogDebug)
+			f.identity = "bob"
+			bob := f.listener(front, protocol.LogDebug)
+			over := make(chan error)
+			for _, l := range []*listener{ada, bob} {
+				go func() {
+					_, err := client.Call[string](timeout(t), l.Session, "a__hold", nil)
+					over <- err
+				}()
+				<-s.held
+			}
+			s.speak <- struct{}{}
+			<-s.done
+			if a, b, n := ada.heard(), bob.heard(), f.Report().Unclaimed; a != "" || b != "" || n != 1 {
+				t.Errorf("two calls in flight: got %q and %q, and %d are counted", a, b, n)
+			}
+			close(s.speak)
+			failOn(t, errors.Join(<-over, <-over))
+			for session := range s.Sessions() {
+				session.Logger().Error("trouble")
+			}
+			want := int64(1)
+			if protocol.IsLegacy(front) { // modern clients have no session, so there is nobody to tell
+				want = 2
+			}
+			if a, b, n := ada.heard(), bob.heard(), f.Report().Unclaimed; a != "" || b != "" || n != want {
+				t.Errorf("outside of calls: got %q and %q, and %d are counted", a, b, n)
+			}
+		})
+	}
+}
