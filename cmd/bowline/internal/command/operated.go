@@ -7,17 +7,18 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/admin"
 )
 
-// An operated gateway is one with what only the command knows: where it is served, and how its file is read.
+// An operated gateway is one with what only the command knows: where it is served, where its file is, and how that is read.
 type operated struct {
 	*gateway.Gateway
 	endpoint string
+	file     string // absolute: who asks may be in another folder
 	reload   func() error
 }
 
 // Report implements admin.Gateway.
 func (o *operated) Report() admin.Report {
 	r := o.Gateway.Report()
-	r.Endpoint = o.endpoint
+	r.Endpoint, r.File = o.endpoint, o.file
 	return r
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const pageLong = `Open the page of a running "bowline up" in your browser, logged in: who opens the
-address may act there. It holds once, and for a minute. It is printed as well, in
-case no browser can be opened, as on a machine without a screen.`
+const pageLong = `Open the page of a running "bowline up" in your browser, logged in: whoever opens the
+address may act there. The address works once, within a minute. It is printed as
+well, in case no browser can be opened, as on a machine without a screen.`
 
 // newPage logs a browser in without a token on the command line or in the history of the browser.
 func newPage() *cobra.Command {

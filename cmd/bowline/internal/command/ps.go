@@ -22,15 +22,14 @@ attempt is. What is in trouble comes first.
 The states are
   ready          calls are answered
   starting       the process runs, or the address is asked; it has not answered yet
-  backoff        it failed, and WHY says how; it is started again then, or by a call
+  backoff        it failed; WHY says how, and when it is tried again; a call does so sooner
   misconfigured  its entry in the file has a mistake, and WHY says where
   stopped        by "bowline stop", or because it starts on demand and nobody uses it
 
 RESTARTS are those since the gateway started, CALLS those under way, and TOOLS those
 that are offered, also while the server is away.
 
-If one gateway runs, it is that one. Of several, choose one by its file or its
-socket.`
+If several gateways run, choose one by --file or --admin.`
 
 const psExample = `  bowline ps
   bowline ps --json
@@ -134,10 +133,10 @@ type acting struct {
 func newActs() []*cobra.Command {
 	var all []*cobra.Command
 	for _, a := range []acting{
-		{admin.Restart, "Restart a server of a running gateway", "End a server of a running \"bowline up\", and start it again. Calls that are running have\nfive seconds to finish. It does not wait until the server is ready."},
-		{admin.Stop, "Stop a server of a running gateway", "End a server of a running \"bowline up\". It stays so until \"bowline start\" or \"bowline restart\",\nor until the file has other settings for it. Calls that are running have five seconds\nto finish. Its tools stay in the list, and calls of them fail."},
+		{admin.Restart, "Restart a server of a running gateway", "End a server of a running \"bowline up\", and start it again. Calls that are running\nhave five seconds to finish. The command does not wait until the server is ready."},
+		{admin.Stop, "Stop a server of a running gateway", "End a server of a running \"bowline up\". It stays stopped until \"bowline start\" or\n\"bowline restart\", or until the file has other settings for it. Calls that are\nrunning have five seconds to finish. Its tools stay in the list, and calls of them\nfail."},
 		{admin.Start, "Start a server of a running gateway", "Start a server of a running \"bowline up\" that was stopped."},
-		{admin.Wake, "Let a server of a running gateway try again now", "End the wait of a server of a running \"bowline up\" for its next attempt."},
+		{admin.Wake, "Let a server of a running gateway try again now", "Let a server of a running \"bowline up\" that waits for its next attempt try again at\nonce."},
 	} {
 		all = append(all, a.command())
 	}
@@ -178,7 +177,7 @@ func newReload() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "reload",
 		Short:   "Let a running gateway read its file again",
-		Long:    "Let a running \"bowline up\" read its file again. Only servers that have changed are started,\nstopped or restarted. One with a mistake in its entry goes on as it was, and the mistake is printed.\nA file that is no JSON, or is wrong in the block \"bowline\" at its top, changes nothing.",
+		Long:    "Let a running \"bowline up\" read its file again. Only servers that have changed are\nstarted, stopped or restarted. One with a mistake in its entry goes on as it was,\nand the mistake is printed. A file that is not JSON, or is wrong in the block\n\"bowline\" at its top, changes nothing.",
 		Example: "  bowline reload",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -210,7 +209,7 @@ func newStderr() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "stderr SERVER",
 		Short:   "Print the end of what a server has written to its standard error",
-		Long:    "Print the last 256 lines that a server of a running \"bowline up\" has written to its standard error,\nover all its restarts.",
+		Long:    "Print the last 256 lines that a server of a running \"bowline up\" has written to its\nstandard error, over all its restarts.",
 		Example: "  bowline stderr files --follow",
 		Args:    oneServer,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -49,6 +49,21 @@ func awaitServer(t testing.TB, path, name string, is func(admin.ServerReport) bo
 	}
 }
 
+// TestAGatewayNamesItsFileForEveryFolder starts a gateway with a relative path, and asks it from another folder: of several gateways a person
+// chooses one by the file that ps names.
+func TestAGatewayNamesItsFileForEveryFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path)
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Chdir(filepath.Dir(path))
+	up := startUp(t, filepath.Base(path))
+	defer up.end()
+	t.Chdir("/")
+	if r := reportOf(t, path); r.File != path {
+		t.Errorf("the file is %q, not %q", r.File, path)
+	}
+}
+
 // TestAGatewayIsOperated looks at a gateway of two real children by its socket and by its page, and acts on one of them.
 //
 // Guarantees: G-0091.11, G-0091.12

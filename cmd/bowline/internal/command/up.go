@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -42,33 +43,36 @@ resources keep their URIs. A call of a tool whose server is away starts it, and
 waits for at most ten seconds; then the answer says what is wrong, when the next
 attempt is, and whether the tool may have been executed.
 
-ADDRESS is that of the file, "http" in its block "bowline", or else
-127.0.0.1:8080. One without a host accepts connections from this machine only,
-and port 0 means any free port. There are no
-logins, so whoever reaches the address may call every tool: another address than
-one of this machine needs --insecure.
+It serves at --http, or else at the address of "http" in the block "bowline" of the
+file, or else at 127.0.0.1:8080. An address without a host accepts connections from
+this machine only, and port 0 means any free port. There are no logins, so whoever
+reaches the address may call every tool: one that other machines reach needs
+--insecure.
 
 A server whose entry has a mistake, such as a variable that is not set, is not
 started, and the mistake is printed; the others are served. A mistake in the block
 "bowline" beside the servers ends the command. With --strict every mistake does.
 
-The page shows how the servers are, and is served at the address of --admin, of
-"admin.http" in the block "bowline", or else 127.0.0.1:8081; "off" means none. If
-that port is in use, there is no page. "bowline page" opens it, logged in; else what acts
-there needs the token whose file is printed. "bowline ps", "restart", "stop", "start", "wake", "stderr" and "reload" use
-a socket that only you can open.
+The page shows how the servers are. It is served at --admin, or else at the address
+of "admin.http" in the block "bowline", or else at 127.0.0.1:8081; "off" means that
+there is none. If another program has the port, there is no page either. "bowline
+page" opens it in your browser, logged in. Without that, who wants to act there
+enters the token; the path of its file is printed. "bowline ps", "restart", "stop",
+"start", "wake", "stderr" and "reload" use a socket that only you can open.
 
 With --stdio it serves a host, such as a desktop program, on standard input and
 output. It passes the messages to the gateway that runs for the file, and starts
-one in the background if none does. Hosts with the same file share it. It listens
-at a socket that only you can open, and ends when no host has used it for as long as
---linger says. If it is killed, the host keeps its session, and another one is started.
+one in the background if none does. Hosts with the same file share it. That gateway
+opens no port, only a socket that nobody but you can open, and ends when no host has
+used it for as long as --linger says. If it is killed, another one is started, and
+the host keeps its session.
 
 At SIGHUP the file is read again. Only servers that have changed are started,
-stopped or restarted; one whose entry has a mistake now goes on as it was. What
-would have ended the command at its start changes nothing, and is printed. So does
-a link, a folder or a pipe that has come in place of the file. With --watch, the file
-is read again when it has changed, and has then stayed the same for a second.
+stopped or restarted; one whose entry has a mistake now goes on as it was. If the
+mistake is one that would have ended the command at its start, or if a link, a folder
+or a pipe has come in place of the file, nothing is changed, and that is printed.
+With --watch, the file is read again when it has changed, and has then stayed the
+same for a second.
 
 At SIGINT or SIGTERM it finishes running calls, for at most five seconds, then
 stops the servers, and ends with status 0.`
@@ -139,7 +143,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.BoolVar(&u.watches, "watch", false, "read the file again when it changes")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
 	flags.BoolVar(&u.stdio, "stdio", false, "serve a host on standard input and output, with the gateway that runs for the file, or a new one")
-	flags.DurationVar(&u.linger, "linger", 5*time.Minute, "how long a gateway that --stdio has started outlives its last host, a `DURATION`")
+	flags.DurationVar(&u.linger, "linger", 5*time.Minute, "let a gateway that --stdio has started run for a `DURATION` after its last host has left")
 	flags.BoolVar(&u.background, "background", false, "serve hosts only")
 	_ = flags.MarkHidden("background") // --stdio uses it; there is such a flag
 }
@@ -216,7 +220,11 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	if listener != nil {
 		endpoint = urlOf(listener)
 	}
-	return doors.Open(&operated{g, endpoint, func() error { return u.reload(cmd, g) }}, doors.Options{
+	file, err := filepath.Abs(u.path)
+	if err != nil {
+		return nil, err
+	}
+	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }}, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
 		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
 	})
