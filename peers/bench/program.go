@@ -142,9 +142,12 @@ func (p *program) begin() (*Results, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Earlier = fmt.Sprintf("%s, commit %s, with `%s`", before.Taken.Format(dateFormat), before.Commit, before.Command)
-	if before.Earlier != "" { // that run, too, has measured only some rows
-		r.Earlier += "; those that it left out: " + before.Earlier
+	r.Earlier = before.Earlier
+	if before.Command != r.Command { // else each row of that run is measured again
+		r.Earlier = fmt.Sprintf("%s, commit %s, with `%s`", before.Taken.Format(dateFormat), before.Commit, before.Command)
+		if before.Earlier != "" { // that run, too, has measured only some rows
+			r.Earlier += "; those that it left out: " + before.Earlier
+		}
 	}
 	measuredNow := func(name string) bool {
 		for _, w := range p.rows {

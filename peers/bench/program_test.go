@@ -30,6 +30,10 @@ func TestOtherRowsAreKept(t *testing.T) {
 	if text := document(r, rows()); !strings.Contains(text, "commit 0123456789ab, with `go run ./cmd/bench`") {
 		t.Error("the page lacks the date of the other rows")
 	}
+	p.command = "go run ./cmd/bench" // as the run before, of which nothing is kept
+	if r, err = p.begin(); err != nil || r.Earlier != "" {
+		t.Errorf("the page dates other rows by a run whose rows were all measured again: %q (%v)", r.Earlier, err)
+	}
 	p.rows = rows()
 	if r, err = p.begin(); err != nil || len(r.Series) > 0 || r.Earlier != "" {
 		t.Errorf("a whole run keeps %d figures (%v)", len(r.Series), err)
