@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// mostPatience is how long a call waits for a server that is away.
-const mostPatience = 10 * time.Second
+// longestWait is how long a call waits for a server that is away.
+const longestWait = 10 * time.Second
 
 // MetaOutcome is the member of _meta with the Outcome of a call that its server has not answered.
 const MetaOutcome = "io.github.bowline-mcp/outcome"
@@ -87,7 +87,7 @@ func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awa
 	why := "the file does not have it any more"
 	if u := g.upstream(name); u != nil {
 		why = "it was stopped, and answers when it is started again"
-		if err := g.lives.rouse(ctx, u); err != nil {
+		if err := g.lifecycle.startIfAsleep(ctx, u); err != nil {
 			why = err.Error()
 		} else if wrong := u.failed.Load(); wrong != nil {
 			why = *wrong
@@ -109,7 +109,7 @@ func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awa
 
 // await waits until a server is ready, for as long as there is hope. It returns what it was at last.
 func (g *Gateway) await(ctx context.Context, name string, session *client.Session, status conn.Status) conn.Status {
-	deadline := time.Now().Add(mostPatience)
+	deadline := time.Now().Add(longestWait)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	for woken := g.wake(name, session, status); status.State != conn.Ready; status = session.Status() {

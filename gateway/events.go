@@ -9,9 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// heard handles what a session learns without asking. It runs on the goroutine for the events of that session, so a slow server delays
+// onEvent handles what a session learns without asking. It runs on the goroutine for the events of that session, so a slow server delays
 // only itself.
-func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *client.Session, e client.Event) {
+func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *client.Session, e client.Event) {
 	if u := g.upstream(of.Name); u != nil { // it is asked for its lists
 		u.use.Hold()
 		defer u.use.Release(false)
@@ -22,7 +22,7 @@ func (g *Gateway) heard(ctx context.Context, of catalogue.Server, session *clien
 			u.ring.Store(false)
 		}
 		g.refresh(ctx, of, session, catalogue.Kinds()...)
-		for _, uri := range g.watchedOf(of.Name) { // it may have changed while the server was away
+		for _, uri := range g.subscriptionsOf(of.Name) { // it may have changed while the server was away
 			g.server.ResourceUpdated(uri)
 		}
 	case *client.ToolsChanged:
@@ -64,10 +64,10 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) (failed error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.watched[item.Server] == nil {
-		g.watched[item.Server] = make(map[string]int)
+	if g.subscriptions[item.Server] == nil {
+		g.subscriptions[item.Server] = make(map[string]int)
 	}
-	g.watched[item.Server][uri]++
+	g.subscriptions[item.Server][uri]++
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (g *Gateway) unsubscribe(ctx context.Context, uri string) {
 func (g *Gateway) forget(uri string) (last []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for name, uris := range g.watched {
+	for name, uris := range g.subscriptions {
 		switch uris[uri] {
 		case 0:
 			continue
@@ -103,10 +103,10 @@ func (g *Gateway) forget(uri string) (last []string) {
 	return last
 }
 
-func (g *Gateway) watchedOf(name string) (uris []string) {
+func (g *Gateway) subscriptionsOf(name string) (uris []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for uri := range g.watched[name] {
+	for uri := range g.subscriptions[name] {
 		uris = append(uris, uri)
 	}
 	return uris
@@ -115,7 +115,7 @@ func (g *Gateway) watchedOf(name string) (uris []string) {
 // isKept reports whether a server must run although no call is under way: somebody has subscribed to a resource of it, or nothing is known yet
 // of what it offers.
 func (g *Gateway) isKept(name string) bool {
-	return len(g.watchedOf(name)) > 0 || len(g.known.Snapshot().Ages(name)) == 0
+	return len(g.subscriptionsOf(name)) > 0 || len(g.known.Snapshot().Ages(name)) == 0
 }
 
 // isKnown reports whether a server has said all that it offers, now or in an earlier run.

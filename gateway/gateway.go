@@ -60,17 +60,17 @@ type Options struct {
 
 // A Gateway serves the servers of a file to any number of clients. It is safe for concurrent use. End it with Close.
 type Gateway struct {
-	options Options
-	id      string // among gateways
-	server  *server.Server
-	set     *sessions.Set
-	known   *catalogue.Catalogue
-	news    news
-	lives   lives
-	eye     *eye
-	refused atomic.Int64 // questions
-	waiting questions
-	unsaved atomic.Pointer[string] // why the catalogue is not kept; nil: it is
+	options   Options
+	id        string // among gateways
+	server    *server.Server
+	set       *sessions.Set
+	known     *catalogue.Catalogue
+	announcer announcer
+	lifecycle lifecycle
+	notifier  *notifier
+	refused   atomic.Int64 // questions
+	waiting   questions
+	unsaved   atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
 	applying  sync.Mutex // held by Apply
 	warmUntil atomic.Int64
@@ -87,14 +87,14 @@ type Gateway struct {
 	levels levels // of log messages
 	opened opened
 
-	watched map[string]map[string]int // how many clients have subscribed to a URI, by server
+	subscriptions map[string]map[string]int // how many clients have subscribed to a URI, by server
 }
 
 // New returns a Gateway without servers. If the file of the catalogue cannot be read, the Gateway begins without, and
 // the log says why.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
-	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), eye: newEye(), servers: make(map[string]*upstream), watched: make(map[string]map[string]int)}
+	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), notifier: newNotifier(), servers: make(map[string]*upstream), subscriptions: make(map[string]map[string]int)}
 	if o.Catalogue != "" {
 		known, err := catalogue.Open(o.Catalogue)
 		if err != nil {
@@ -102,11 +102,11 @@ func New(o Options) *Gateway {
 		}
 		g.known = known
 	}
-	g.news.announce = g.announce
+	g.announcer.announce = g.announce
 	g.server = server.New(o.Info, g.serverOptions())
-	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login, OnDemand: g.lives.isLater})
-	g.lives = lives{set: g.set, log: g.log(), servers: g.upstreams, kept: g.isKept, known: g.isKnown}
-	g.lives.begin()
+	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login, OnDemand: g.lifecycle.isLater})
+	g.lifecycle = lifecycle{set: g.set, log: g.log(), servers: g.upstreams, kept: g.isKept, known: g.isKnown}
+	g.lifecycle.begin()
 	return g
 }
 
@@ -120,8 +120,8 @@ func (g *Gateway) log() *slog.Logger {
 func (g *Gateway) serverOptions() server.Options {
 	o := g.options.Server
 	o.RouteAsks = g.mayAsk
-	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.chosen
-	o.SessionContext = g.eye.meeting(g.levels.meeting(o.SessionContext))
+	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
+	o.SessionContext = g.notifier.sessionContext(g.levels.sessionContext(o.SessionContext))
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
 	list := &protocol.ListCapability{ListChanged: true}
 	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
@@ -140,7 +140,7 @@ func (g *Gateway) clientOptions() client.Options {
 	o.Calls.Timeout = cmp.Or(o.Calls.Timeout, -1)
 	o.Elicit, o.ElicitURL = g.elicit, g.elicit
 	o.Sample, o.SampleTools, o.Roots = g.sample, true, g.roots
-	o.OnLog, o.Calls.AwaitLogs = g.logged, true
+	o.OnLog, o.Calls.AwaitLogs = g.onLog, true
 	o.CacheBytes = -1 // the catalogue has the lists
 	return o
 }
@@ -148,12 +148,12 @@ func (g *Gateway) clientOptions() client.Options {
 // each gives a session its events. What they are about is the server that it was started for, whatever the file says later.
 func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 	of := catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport)}
-	o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.heard(ctx, of, session, e) }
+	o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.onEvent(ctx, of, session, e) }
 	if u := g.upstream(s.Name); u != nil {
 		u.use.Begin()
-		g.lives.Poke()
-		u.listen(s.Transport)
-		defer u.watch(o)
+		g.lifecycle.Check()
+		u.observe(s.Transport)
+		defer u.hook(o)
 	}
 	if g.options.Each != nil {
 		g.options.Each(s, o)
@@ -190,9 +190,9 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 		return sessions.Changes{}, err
 	}
 	g.adopt(file, p)
-	defer g.eye.wake()
+	defer g.notifier.notify()
 	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
-	g.news.tell(g.known.Apply(p.names, p.servers())...)
+	g.announcer.add(g.known.Apply(p.names, p.servers())...)
 	changes, err := g.set.Apply(ctx, file)
 	for _, e := range p.entries {
 		u := g.upstream(e.Name)
@@ -200,7 +200,7 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 			u.note("it could not be started: the log says why")
 		}
 	}
-	g.lives.Poke() // the rules of those that run may have changed
+	g.lifecycle.Check() // the rules of those that run may have changed
 	return changes, err
 }
 
@@ -208,7 +208,7 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 	servers := make(map[string]*upstream, len(p.entries))
 	for _, e := range p.entries {
-		servers[e.Name] = &upstream{e, &traffic{eye: g.eye}}
+		servers[e.Name] = &upstream{e, &traffic{notifier: g.notifier}}
 		if u := g.servers[e.Name]; u != nil && u.Identity == e.Identity {
 			servers[e.Name].traffic = u.traffic
 		}
@@ -232,10 +232,10 @@ func (g *Gateway) upstreams() map[string]*upstream {
 // Close refuses new clients and calls, lets running calls finish, and then ends the sessions with the servers. The context limits
 // how long that may take, as in server.Server.Close.
 func (g *Gateway) Close(ctx context.Context) error {
-	g.eye.close()
+	g.notifier.close()
 	err := g.server.Close(ctx)
-	g.lives.Close()
+	g.lifecycle.Close()
 	err = errors.Join(err, g.set.Close(ctx))
-	g.news.close()
+	g.announcer.close()
 	return errors.Join(err, g.known.Save())
 }

@@ -65,25 +65,25 @@ func (p *page) entries(kind catalogue.Kind) []json.RawMessage {
 // refresh asks a server for its lists of some kinds. What cannot be read stays as it was.
 func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *client.Session, kinds ...catalogue.Kind) {
 	for _, kind := range kinds {
-		list, beyond, err := listOf(ctx, session, kind)
+		list, behind, err := listOf(ctx, session, kind)
 		if err != nil {
 			g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
 			continue
 		}
 		if u := g.upstream(of.Name); u != nil {
-			if ring := u.follow(g.id, beyond); ring != nil {
+			if ring := u.setBehind(g.id, behind); ring != nil {
 				g.log().Error("bowline: there is a ring of gateways", "error", ring)
 				list.Entries = nil
 			}
 		}
 		if g.known.Learn(of, kind, list) {
-			g.news.tell(kind)
+			g.announcer.add(kind)
 		}
 	}
 }
 
 // listOf reads a list of a server, all pages of it, and which gateways are behind the server.
-func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (list catalogue.List, beyond []string, err error) {
+func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (list catalogue.List, behind []string, err error) {
 	how, from := listings[kind], session.Server()
 	list = catalogue.List{At: time.Now(), TTL: unannounced}
 	if !from.Capabilities.Has(how.capability) {
@@ -101,7 +101,7 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 			return list, nil, err
 		}
 		next.addTo(&list, kind)
-		beyond = next.Meta.Passed
+		behind = next.Meta.Passed
 		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries {
 			break
 		}
@@ -109,11 +109,11 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 			return list, nil, err
 		}
 	}
-	return list, beyond, nil
+	return list, behind, nil
 }
 
 func pageOf(ctx context.Context, session *client.Session, method string, params json.RawMessage) (*page, error) {
-	own, err := hop(session, params)
+	own, err := withHop(session, params)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 		if asked.Meta[MetaHops] == nil {
 			return list, nil
 		}
-		return signed(list, passed(g.id, g.upstreams()))
+		return withPassed(list, passed(g.id, g.upstreams()))
 	}
 }
 

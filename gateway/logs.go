@@ -46,8 +46,8 @@ func (l *levels) choose(s *server.Session, identity string, ended bool) {
 	}
 }
 
-// meeting notices when the session of a client ends.
-func (l *levels) meeting(given func(context.Context, *server.Session) context.Context) func(context.Context, *server.Session) context.Context {
+// sessionContext notices when the session of a client ends.
+func (l *levels) sessionContext(given func(context.Context, *server.Session) context.Context) func(context.Context, *server.Session) context.Context {
 	return func(ctx context.Context, s *server.Session) context.Context {
 		context.AfterFunc(ctx, func() { l.choose(s, "", true) })
 		if given != nil {

@@ -20,7 +20,7 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 	if u == nil {
 		return g.absent(name)
 	}
-	defer g.eye.wake()
+	defer g.notifier.notify()
 	ctx, cancel := context.WithTimeout(ctx, actGrace)
 	defer cancel()
 	var err error
@@ -49,7 +49,7 @@ func (g *Gateway) NotApplied(why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refusal = why
-	g.eye.wake()
+	g.notifier.notify()
 }
 
 // absent says why a server of this name is not there: the file does not have it, or it has a mistake there.
@@ -64,7 +64,7 @@ func (g *Gateway) absent(name string) error {
 
 func (g *Gateway) wakeNow(ctx context.Context, u *upstream) error {
 	if _, asleep := u.use.IsAsleep(); asleep {
-		return g.lives.rouse(ctx, u)
+		return g.lifecycle.startIfAsleep(ctx, u)
 	}
 	session, running := g.set.Session(u.Name)
 	if !running {

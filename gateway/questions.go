@@ -78,7 +78,7 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	asking, cancel := context.WithCancelCause(call)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	defer g.asks(call, from.Name(), q.Method())()
+	defer g.noteQuestion(call, from.Name(), q.Method())()
 	key := rand.Text()
 	answers, err := server.Ask(asking, protocol.InputRequests{key: q})
 	var unsupported *server.UnsupportedError
@@ -99,18 +99,18 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	return answer, nil
 }
 
-// asks notes that a client is being asked, until done is called.
-func (g *Gateway) asks(call context.Context, from, method string) (done func()) {
+// noteQuestion notes that a client is being asked, until done is called.
+func (g *Gateway) noteQuestion(call context.Context, from, method string) (done func()) {
 	request := server.RequestFrom(call)
 	question := admin.Question{Server: from, Method: method, Program: programOf(request.Client)}
 	if u := g.upstream(from); u != nil {
 		question.Target = u.about(request)
 	}
 	end := g.waiting.ask(question)
-	g.eye.wake()
+	g.notifier.notify()
 	return func() {
 		end()
-		g.eye.wake()
+		g.notifier.notify()
 	}
 }
 
@@ -159,10 +159,10 @@ func refuse(format string, args ...any) error {
 // levelTimeout is how long a call waits until a server knows its log level.
 const levelTimeout = 2 * time.Second
 
-// logged brings a log message of a server to the client whose call it is about. If it may be about those of several clients, each of them gets
+// onLog brings a log message of a server to the client whose call it is about. If it may be about those of several clients, each of them gets
 // it, and one outside of calls goes to all sessions that want it; but if these are of several users, nobody does: it may quote what one
 // of them has sent.
-func (g *Gateway) logged(ctx context.Context, _ *client.Session, m *client.LogMessage) {
+func (g *Gateway) onLog(ctx context.Context, _ *client.Session, m *client.LogMessage) {
 	params := &protocol.LogMessageParams{Level: m.Level, Logger: m.Logger, Data: m.Data}
 	calls := ofClients(client.Asking(ctx))
 	if len(calls) == 0 {
@@ -190,8 +190,8 @@ func (g *Gateway) logged(ctx context.Context, _ *client.Session, m *client.LogMe
 
 func identityOf(call context.Context) string { return server.RequestFrom(call).Origin.Identity }
 
-// chosen makes the servers that are ready log as a client wants. The others learn of it before the next call.
-func (g *Gateway) chosen(ctx context.Context, s *server.Session) {
+// onLogLevel makes the servers that are ready log as a client wants. The others learn of it before the next call.
+func (g *Gateway) onLogLevel(ctx context.Context, s *server.Session) {
 	g.levels.choose(s, identityOf(ctx), false)
 	var asking sync.WaitGroup
 	for _, u := range g.upstreams() {
@@ -222,5 +222,5 @@ func (g *Gateway) level(ctx context.Context, u *upstream, session *client.Sessio
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.level = toldLevel{session, level, changes}
+	u.level = sentLevel{session, level, changes}
 }

@@ -27,14 +27,14 @@ type record struct {
 	changes   []admin.Change // the oldest first
 	durations []time.Duration
 	next      int // where the next duration is written, once there are keptDurations
-	running   map[*flight]bool
+	running   map[*inFlight]bool
 
 	answered, unanswered uint64
 	waited               time.Duration // for all answers together
 }
 
-// A flight is a request of a client while it runs.
-type flight struct {
+// An inFlight is a request of a client while it runs.
+type inFlight struct {
 	method  string
 	params  json.RawMessage
 	request *server.Request // as it has come from the client; nil: the client has gone
@@ -43,11 +43,11 @@ type flight struct {
 
 // begin notes a request of a client. The function that it returns notes its end; answered says that its duration is one of the server.
 func (r *record) begin(ctx context.Context, method string, params json.RawMessage) (end func(answered bool)) {
-	f := &flight{method, params, server.RequestFrom(ctx), time.Now()}
+	f := &inFlight{method, params, server.RequestFrom(ctx), time.Now()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running == nil {
-		r.running = make(map[*flight]bool)
+		r.running = make(map[*inFlight]bool)
 	}
 	r.running[f] = true
 	return func(answered bool) {
@@ -58,12 +58,12 @@ func (r *record) begin(ctx context.Context, method string, params json.RawMessag
 			r.unanswered++
 			return
 		}
-		r.took(time.Since(f.began))
+		r.addDuration(time.Since(f.began))
 	}
 }
 
-// describe says what a flight is about. Its params are read only now: nobody may look.
-func (f *flight) describe() admin.Request {
+// describe says what a request is about. Its params are read only now: nobody may look.
+func (f *inFlight) describe() admin.Request {
 	r := admin.Request{Method: f.method, Target: targetOf(f.method, f.params), Began: f.began}
 	if f.request != nil {
 		r.Program = programOf(f.request.Client)
@@ -77,8 +77,8 @@ func targetOf(method string, params json.RawMessage) string {
 	return info.NameOf(params)
 }
 
-// took keeps a duration, in place of the oldest one. Waiting for a person counts too: it is what clients have waited.
-func (r *record) took(d time.Duration) {
+// addDuration keeps a duration, in place of the oldest one. Waiting for a person counts too: it is what clients have waited.
+func (r *record) addDuration(d time.Duration) {
 	r.answered, r.waited = r.answered+1, r.waited+d
 	if len(r.durations) < keptDurations {
 		r.durations = append(r.durations, d)
@@ -88,8 +88,8 @@ func (r *record) took(d time.Duration) {
 	r.next = (r.next + 1) % keptDurations
 }
 
-// transited notes a change of state. It runs on the goroutine for the events of a connection, one at a time.
-func (r *record) transited(t telemetry.Transition) {
+// onTransition notes a change of state. It runs on the goroutine for the events of a connection, one at a time.
+func (r *record) onTransition(t telemetry.Transition) {
 	change := admin.ChangeOf(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +114,8 @@ func (r *record) describe(s *admin.ServerReport) {
 	s.P50, s.P99 = at(50), at(99)
 }
 
-// past returns the changes and what is in flight, the newest change and the oldest request first.
-func (r *record) past() (changes []admin.Change, running []admin.Request) {
+// history returns the changes and what is in flight, the newest change and the oldest request first.
+func (r *record) history() (changes []admin.Change, running []admin.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changes = slices.Clone(r.changes)
@@ -150,13 +150,13 @@ func (r *record) countBySession(calls map[*server.Session]int) {
 	}
 }
 
-// watch makes a session tell of its changes of state. With a hook for them, package conn logs none to the default log: it would if there were
+// hook makes a session tell of its changes of state. With a hook for them, package conn logs none to the default log: it would if there were
 // no hook, so it is told to.
-func (r *record) watch(o *client.Options) {
+func (r *record) hook(o *client.Options) {
 	if o.Conn.Log == nil && o.Conn.Hooks.Transition == nil {
 		o.Conn.Log = slog.Default()
 	}
-	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, telemetry.Hooks{Transition: r.transited})
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, telemetry.Hooks{Transition: r.onTransition})
 }
 
 func programOf(c *server.Client) string { return c.Info.Name + " " + c.Info.Version }

@@ -156,7 +156,7 @@ func (g *Gateway) relayed(ctx context.Context, name, method string, params json.
 
 // relay passes a request of a client on. If the server has not answered, away says what became of the call.
 func (g *Gateway) relay(ctx context.Context, name, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
-	if params, err = answered(ctx, params); err != nil {
+	if params, err = withAnswers(ctx, params); err != nil {
 		return nil, nil, err
 	}
 	u := g.upstream(name)
@@ -171,12 +171,12 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		}
 		result, err = g.send(ctx, u, session, method, params)
 		if err == nil {
-			u.answered()
-			return asking(result)
+			u.hasAnswered()
+			return questionsIn(result)
 		}
 		switch fault := faultOf(err); {
 		case fault != nil:
-			u.answered()
+			u.hasAnswered()
 			return nil, nil, fault
 		case again && errors.Is(err, client.ErrUnavailable): // it was lost just now, and the request was not sent
 		default:
@@ -187,7 +187,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 
 // send makes the request of a client at a server, which logs as the client wants from then on.
 func (g *Gateway) send(ctx context.Context, u *upstream, session *client.Session, method string, params json.RawMessage) (json.RawMessage, error) {
-	own, err := hop(session, params)
+	own, err := withHop(session, params)
 	if err != nil {
 		return nil, err
 	}
@@ -218,9 +218,9 @@ type round struct {
 	State *string `json:"s"`
 }
 
-// asking returns a result, or the questions in it as those of this gateway. The state of the server goes with them, sealed: behind a
+// questionsIn returns a result, or the questions in it as those of this gateway. The state of the server goes with them, sealed: behind a
 // gateway a server cannot tell users apart.
-func asking(result json.RawMessage) (json.RawMessage, *awayError, error) {
+func questionsIn(result json.RawMessage) (json.RawMessage, *awayError, error) {
 	if kind, _ := jsonrpc.Member(result, "resultType"); string(kind) != `"`+protocol.ResultInputRequired+`"` {
 		return result, nil, nil
 	}
@@ -231,8 +231,8 @@ func asking(result json.RawMessage) (json.RawMessage, *awayError, error) {
 	return nil, nil, &server.InputRequired{Requests: asks.InputRequests, State: round{asks.RequestState}}
 }
 
-// answered adds what a client has answered to the questions of a modern server.
-func answered(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+// withAnswers adds what a client has answered to the questions of a modern server.
+func withAnswers(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	var last round
 	r := server.RequestFrom(ctx)
 	if again, err := r.State(&last); err != nil || !again && len(r.Answers) == 0 { // a client may send answers with its first request

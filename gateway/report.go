@@ -26,7 +26,7 @@ func (g *Gateway) Report() admin.Report {
 	order, servers, mistakes := g.order, g.servers, g.mistakes // which are replaced, and never changed
 	g.mu.Unlock()
 	r.Clients = g.clients(servers)
-	r.Ready = !r.Applied.IsZero() && !g.eye.isClosed()
+	r.Ready = !r.Applied.IsZero() && !g.notifier.isClosed()
 	known := g.known.Snapshot()
 	for _, name := range order {
 		s := admin.ServerReport{Name: name, State: admin.Misconfigured}
@@ -94,7 +94,7 @@ func noticesOf(u *upstream, known *catalogue.Snapshot) (notices []string) {
 }
 
 // Changed returns a channel that is closed when Report may say something else than it does after this call.
-func (g *Gateway) Changed() <-chan struct{} { return g.eye.open(g.causes) }
+func (g *Gateway) Changed() <-chan struct{} { return g.notifier.next(g.causes) }
 
 // causes tell of changes that no code of this package makes.
 func (g *Gateway) causes() []<-chan struct{} {
@@ -111,7 +111,7 @@ func (g *Gateway) Detail(name string) (d admin.Detail, ok bool) {
 	if u == nil {
 		return d, false
 	}
-	d.Changes, d.Running = u.past()
+	d.Changes, d.Running = u.history()
 	for _, item := range g.known.Snapshot().Items(catalogue.Tools) {
 		if item.Server == name {
 			d.Tools = append(d.Tools, toolOf(item))

@@ -39,8 +39,8 @@ type tooFarError struct{ fault *jsonrpc.Error }
 
 func (e *tooFarError) Error() string { return e.fault.Message }
 
-// hop returns params as they go to a server, with one hop more if that is a gateway.
-func hop(session *client.Session, params json.RawMessage) (json.RawMessage, error) {
+// withHop returns params as they go to a server, with one hop more if that is a gateway.
+func withHop(session *client.Session, params json.RawMessage) (json.RawMessage, error) {
 	if !isGateway(session) {
 		return params, nil
 	}
@@ -77,8 +77,8 @@ func (e *RingError) Error() string {
 func passed(self string, servers map[string]*upstream) []string {
 	all := []string{self}
 	for _, u := range servers {
-		if beyond := u.beyond.Load(); beyond != nil {
-			all = append(all, *beyond...)
+		if behind := u.behind.Load(); behind != nil {
+			all = append(all, *behind...)
 		}
 	}
 	slices.Sort(all)
@@ -86,8 +86,8 @@ func passed(self string, servers map[string]*upstream) []string {
 	return all[:min(len(all), mostPassed)]
 }
 
-// signed adds to a list for a gateway what its entries may have passed.
-func signed(list json.RawMessage, passed []string) (json.RawMessage, error) {
+// withPassed adds to a list for a gateway what its entries may have passed.
+func withPassed(list json.RawMessage, passed []string) (json.RawMessage, error) {
 	meta, err := protocol.Marshal(map[string][]string{metaPassed: passed})
 	if err != nil {
 		return nil, err
@@ -95,17 +95,17 @@ func signed(list json.RawMessage, passed []string) (json.RawMessage, error) {
 	return append(append(append(slices.Clip(list[:len(list)-1]), `,"_meta":`...), meta...), '}'), nil
 }
 
-// follow keeps which gateways are behind a server. The error is a *RingError if this one is, or was since the server was connected: if it
+// setBehind keeps which gateways are behind a server. The error is a *RingError if this one is, or was since the server was connected: if it
 // could be taken back, the gateways of a ring would for ever make each other change their lists.
-func (u *upstream) follow(self string, beyond []string) error {
-	if u.ring.Load() || slices.Contains(beyond, self) {
+func (u *upstream) setBehind(self string, behind []string) error {
+	if u.ring.Load() || slices.Contains(behind, self) {
 		u.ring.Store(true)
-		u.beyond.Store(nil)
+		u.behind.Store(nil)
 		return &RingError{u.Name}
 	}
-	if len(beyond) > 0 || u.beyond.Load() != nil {
-		beyond = slices.Clone(beyond[:min(len(beyond), mostPassed)])
-		u.beyond.Store(&beyond)
+	if len(behind) > 0 || u.behind.Load() != nil {
+		behind = slices.Clone(behind[:min(len(behind), mostPassed)])
+		u.behind.Store(&behind)
 	}
 	return nil
 }

@@ -27,18 +27,18 @@ type upstream struct {
 
 // A traffic is what clients do with a server, and what its child says. It outlives a file that does not change how the server runs.
 type traffic struct {
-	use life.Use
-	eye *eye
+	use      life.Use
+	notifier *notifier
 	record
 	pid    atomic.Int64           // of the last child
 	failed atomic.Pointer[string] // why it was not started; nil: it was
 	stderr admin.Tail
-	beyond atomic.Pointer[[]string] // the gateways behind it; nil: none
+	behind atomic.Pointer[[]string] // the gateways behind it; nil: none
 	ring   atomic.Bool              // this gateway is one of them, or was since the server was connected
 	woken  atomic.Int64             // when a call woke it last, in nanoseconds; 0: it has answered a call since
 
 	mu    sync.Mutex
-	level toldLevel
+	level sentLevel
 }
 
 // count keeps a request in the report while it runs. Who looks is told of its begin and its end, and not in between: a call of an hour costs
@@ -46,11 +46,11 @@ type traffic struct {
 func (u *traffic) count(ctx context.Context, method string, params json.RawMessage) (done func(answered bool)) {
 	u.use.Hold()
 	end := u.begin(ctx, method, params)
-	u.eye.wake()
+	u.notifier.notify()
 	return func(answered bool) {
 		u.use.Release(true)
 		end(answered)
-		u.eye.wake()
+		u.notifier.notify()
 	}
 }
 
@@ -60,8 +60,8 @@ func (u *traffic) mayWake(now time.Time) bool {
 	return now.UnixNano()-last >= int64(wakeInterval) && u.woken.CompareAndSwap(last, now.UnixNano())
 }
 
-// answered notes that the server works: if it dies now, that is no reason to let calls wait. Nil: it has left the file meanwhile.
-func (u *upstream) answered() {
+// hasAnswered notes that the server works: if it dies now, that is no reason to let calls wait. Nil: it has left the file meanwhile.
+func (u *upstream) hasAnswered() {
 	if u != nil && u.woken.Load() != 0 {
 		u.woken.Store(0)
 	}
@@ -76,8 +76,8 @@ func (u *traffic) note(why string) {
 	u.failed.Store(&why)
 }
 
-// listen makes a child tell what the report says of it. Other transports have neither a process nor a standard error.
-func (u *traffic) listen(to transport.Transport) {
+// observe makes a child tell what the report says of it. Other transports have neither a process nor a standard error.
+func (u *traffic) observe(to transport.Transport) {
 	if child, ok := to.(*stdio.Command); ok {
 		child.Stderr = u
 		child.Started = func(pid int) { u.pid.Store(int64(pid)) }
@@ -86,21 +86,21 @@ func (u *traffic) listen(to transport.Transport) {
 
 // Write implements io.Writer for the standard error of its child. It never waits, so it cannot delay the child.
 func (u *traffic) Write(text []byte) (int, error) {
-	defer u.eye.wake()
+	defer u.notifier.notify()
 	return u.stderr.Write(text)
 }
 
-// A toldLevel is the log level that a server knows.
-type toldLevel struct {
+// A sentLevel is the log level that a server knows.
+type sentLevel struct {
 	session *client.Session
 	level   protocol.LogLevel
 	changes int // of levels, then
 }
 
 // next returns the level that the server is to be told; "": it knows.
-func (t toldLevel) next(session *client.Session, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
+func (t sentLevel) next(session *client.Session, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
 	if t.session != session {
-		t = toldLevel{}
+		t = sentLevel{}
 	}
 	level := moreVerbose(wanted, ofCall)
 	if t.changes == changes {

@@ -17,7 +17,7 @@ import (
 // A Keeper looks at servers when one of them may have to end. End it with Close.
 type Keeper struct {
 	look   func(now time.Time) (next time.Time)
-	poked  chan struct{} // holds one: many changes are one
+	check  chan struct{} // holds one: many changes are one
 	ending context.Context
 	end    context.CancelFunc
 
@@ -26,20 +26,20 @@ type Keeper struct {
 	running sync.WaitGroup
 }
 
-// NewKeeper returns a Keeper that has no goroutine until Poke. Look is called by one goroutine at a time; it returns when to look again at the
+// NewKeeper returns a Keeper that has no goroutine until Check. Look is called by one goroutine at a time; it returns when to look again at the
 // latest, and never is the zero time.
 func NewKeeper(look func(now time.Time) (next time.Time)) *Keeper {
-	k := &Keeper{look: look, poked: make(chan struct{}, 1)}
+	k := &Keeper{look: look, check: make(chan struct{}, 1)}
 	k.ending, k.end = context.WithCancel(context.Background())
 	return k
 }
 
-// Poke makes the Keeper look now, on its goroutine. After Close it does nothing.
-func (k *Keeper) Poke() {
+// Check makes the Keeper look now, on its goroutine. After Close it does nothing.
+func (k *Keeper) Check() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
-	case k.poked <- struct{}{}:
+	case k.check <- struct{}{}:
 	default:
 	}
 	if !k.begun && k.ending.Err() == nil {
@@ -51,7 +51,7 @@ func (k *Keeper) Poke() {
 // Go calls f, which ends a server, on a goroutine of its own, and looks again when it returns. Only look may call it. Close cancels the context.
 func (k *Keeper) Go(f func(context.Context)) {
 	k.running.Go(func() {
-		defer k.Poke()
+		defer k.Check()
 		f(k.ending)
 	})
 }
@@ -71,7 +71,7 @@ func (k *Keeper) run() {
 		select {
 		case <-k.ending.Done():
 			return
-		case <-k.poked:
+		case <-k.check:
 		case <-timer.C:
 		}
 		if next := k.look(time.Now()); !next.IsZero() {

@@ -9,68 +9,68 @@ import (
 )
 
 const (
-	quiet = 100 * time.Millisecond // how long no list must change before clients are told
-	pause = time.Second            // between two times that they are told
+	announceDelay    = 100 * time.Millisecond // how long no list must change before clients are told
+	announceInterval = time.Second            // between two times that they are told
 )
 
-// news are the lists that have changed and that clients have not been told of. A server that starts changes several lists, and
+// An announcer has the lists that have changed and that clients have not been told of. A server that starts changes several lists, and
 // several servers start at once: one notification for each list is enough.
-type news struct {
-	announce func([]catalogue.Kind) // runs on a goroutine of a timer, once at a time
+type announcer struct {
+	announce func([]catalogue.Kind) // runs on a goroutine of a timer
 
 	mu      sync.Mutex
 	changed map[catalogue.Kind]bool
 	timer   *time.Timer // nil: nobody waits for it
-	told    time.Time
+	last    time.Time
 	closed  bool
 	running sync.WaitGroup
 }
 
-// tell notes that lists have changed.
-func (n *news) tell(kinds ...catalogue.Kind) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed || len(kinds) == 0 {
+// add notes that lists have changed.
+func (a *announcer) add(kinds ...catalogue.Kind) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || len(kinds) == 0 {
 		return
 	}
-	if n.changed == nil {
-		n.changed = make(map[catalogue.Kind]bool)
+	if a.changed == nil {
+		a.changed = make(map[catalogue.Kind]bool)
 	}
 	for _, kind := range kinds {
-		n.changed[kind] = true
+		a.changed[kind] = true
 	}
-	wait := max(quiet, pause-time.Since(n.told))
-	if n.timer == nil || !n.timer.Stop() {
-		n.running.Add(1)
+	wait := max(announceDelay, announceInterval-time.Since(a.last))
+	if a.timer == nil || !a.timer.Stop() {
+		a.running.Add(1)
 	}
-	n.timer = time.AfterFunc(wait, n.tellNow)
+	a.timer = time.AfterFunc(wait, a.flush)
 }
 
-func (n *news) tellNow() {
-	defer n.running.Done()
-	n.mu.Lock()
+func (a *announcer) flush() {
+	defer a.running.Done()
+	a.mu.Lock()
 	var kinds []catalogue.Kind
 	for _, kind := range catalogue.Kinds() {
-		if n.changed[kind] {
+		if a.changed[kind] {
 			kinds = append(kinds, kind)
 		}
 	}
-	n.changed, n.told = nil, time.Now()
-	n.mu.Unlock()
+	a.changed, a.last = nil, time.Now()
+	a.mu.Unlock()
 	if len(kinds) > 0 {
-		n.announce(kinds)
+		a.announce(kinds)
 	}
 }
 
 // close forgets what was not told, and waits until nothing is being told.
-func (n *news) close() {
-	n.mu.Lock()
-	n.closed = true
-	if n.timer != nil && n.timer.Stop() {
-		n.running.Done()
+func (a *announcer) close() {
+	a.mu.Lock()
+	a.closed = true
+	if a.timer != nil && a.timer.Stop() {
+		a.running.Done()
 	}
-	n.mu.Unlock()
-	n.running.Wait()
+	a.mu.Unlock()
+	a.running.Wait()
 }
 
 // announce tells clients that lists have changed, and saves them.
@@ -78,7 +78,7 @@ func (g *Gateway) announce(kinds []catalogue.Kind) {
 	for _, kind := range kinds {
 		g.server.ListChanged(featureOf[kind])
 	}
-	defer g.eye.wake()
+	defer g.notifier.notify()
 	if err := g.known.Save(); err != nil {
 		text := "what servers offer is not kept for the next start: " + err.Error()
 		g.unsaved.Store(&text)

@@ -14,8 +14,8 @@ import (
 // endGrace is how long a server may take to end that nobody uses.
 const endGrace = 5 * time.Second
 
-// lives end servers that nobody uses, and start them again for those who do.
-type lives struct {
+// A lifecycle ends servers that nobody uses, and starts them again for those who do.
+type lifecycle struct {
 	*life.Keeper
 	set *sessions.Set
 	log *slog.Logger
@@ -25,11 +25,11 @@ type lives struct {
 	known   func(name string) bool      // all that it offers is known
 }
 
-// begin makes the keeper. Nothing is ended before the first Poke.
-func (l *lives) begin() { l.Keeper = life.NewKeeper(l.endDue) }
+// begin makes the keeper. Nothing is ended before the first Check.
+func (l *lifecycle) begin() { l.Keeper = life.NewKeeper(l.endDue) }
 
 // endDue ends the servers whose life is over, and returns when that of another may be.
-func (l *lives) endDue(now time.Time) (next time.Time) {
+func (l *lifecycle) endDue(now time.Time) (next time.Time) {
 	for name, u := range l.servers() {
 		switch at, over := u.use.Look(u.rule, l.kept(name), now); {
 		case over:
@@ -42,22 +42,22 @@ func (l *lives) endDue(now time.Time) (next time.Time) {
 }
 
 // end ends a server that nobody uses. One that was only too old is started again.
-func (l *lives) end(ctx context.Context, u *upstream) {
-	defer u.eye.wake()
+func (l *lifecycle) end(ctx context.Context, u *upstream) {
+	defer u.notifier.notify()
 	defer u.use.Ended()
 	grace, cancel := context.WithTimeout(ctx, endGrace)
 	defer cancel()
-	if err := l.set.StopIf(grace, u.Name, func() bool { return l.fallAsleep(u) }); err != nil && ctx.Err() == nil {
+	if err := l.set.StopIf(grace, u.Name, func() bool { return l.mayStop(u) }); err != nil && ctx.Err() == nil {
 		l.log.Warn("bowline: a server that nobody uses did not end properly", "server", u.Name, "error", err)
 	}
 	if u.rule.Renews() && ctx.Err() == nil {
-		_ = l.rouse(ctx, u) // which notes why it could not
+		_ = l.startIfAsleep(ctx, u) // which notes why it could not
 	}
 }
 
-// fallAsleep reports whether a server ends now. One of an earlier file may have got another rule, or be another server by now. What is wrong with
+// mayStop reports whether a server ends now. One of an earlier file may have got another rule, or be another server by now. What is wrong with
 // it is kept for the report: else a server that does not work would look as if it only slept.
-func (l *lives) fallAsleep(u *upstream) bool {
+func (l *lifecycle) mayStop(u *upstream) bool {
 	now := l.servers()[u.Name]
 	if now == nil || now.traffic != u.traffic {
 		return false
@@ -72,7 +72,7 @@ func (l *lives) fallAsleep(u *upstream) bool {
 }
 
 // isLater reports whether a server is started by its first use. It is not if something that it offers is not known: nobody could use that.
-func (l *lives) isLater(s *mcpjson.Server) bool {
+func (l *lifecycle) isLater(s *mcpjson.Server) bool {
 	u := l.servers()[s.Name]
 	if u == nil || !u.rule.OnDemand || !l.known(s.Name) {
 		return false
@@ -81,8 +81,8 @@ func (l *lives) isLater(s *mcpjson.Server) bool {
 	return true
 }
 
-// rouse starts a server that is asleep. One that is being ended ends first. It does not wait until the server is ready.
-func (l *lives) rouse(ctx context.Context, u *upstream) error {
+// startIfAsleep starts a server that is asleep. One that is being ended ends first. It does not wait until the server is ready.
+func (l *lifecycle) startIfAsleep(ctx context.Context, u *upstream) error {
 	if _, asleep := u.use.IsAsleep(); !asleep {
 		return nil
 	}
@@ -91,6 +91,6 @@ func (l *lives) rouse(ctx context.Context, u *upstream) error {
 		u.note(err.Error())
 		u.use.Rest(true) // the next use tries again
 	}
-	u.eye.wake()
+	u.notifier.notify()
 	return err
 }
