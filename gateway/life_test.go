@@ -188,6 +188,29 @@ func TestPersonAndDemand(t *testing.T) {
 	})
 }
 
+// What a person has stopped is left alone, however long nobody uses it.
+//
+// Guarantees: G-0088.9, G-0088.11
+func TestStoppedServerIsLeftAlone(t *testing.T) {
+	for _, rule := range []string{`{"idleStop":"1m"}`, `{"maxLife":"1m"}`} {
+		lively(t, rule, gateway.Options{}, func(t *testing.T, f *fleet) {
+			failOn(t, f.Do(t.Context(), "a", admin.Stop))
+			synctest.Wait()
+			changed := f.Changed()
+			pass(time.Hour) // never comes if the gateway is busy with it
+			f.is("a", admin.Stopped, false)
+			failOn(t, f.Do(t.Context(), "a", admin.Start))
+			<-changed
+			pass(time.Minute)
+			if rule == `{"maxLife":"1m"}` {
+				f.is("a", admin.Ready, false) // the next one
+			} else {
+				f.is("a", admin.Stopped, true)
+			}
+		})
+	}
+}
+
 // The file changes how a server lives without starting it again, and says it for all that do not say otherwise.
 //
 // Guarantees: G-0088.4, G-0088.11

@@ -44,10 +44,15 @@ func (l *lifecycle) endDue(now time.Time) (next time.Time) {
 // end ends a server that nobody uses. One that was only too old is started again.
 func (l *lifecycle) end(ctx context.Context, u *upstream) {
 	defer u.notifier.notify()
-	defer u.use.Ended()
+	ran := false
+	defer func() { u.use.Ended(ran) }()
 	grace, cancel := context.WithTimeout(ctx, endGrace)
 	defer cancel()
-	if err := l.set.StopIf(grace, u.Name, func() bool { return l.mayStop(u) }); err != nil && ctx.Err() == nil {
+	err := l.set.StopIf(grace, u.Name, func() bool {
+		ran = true
+		return l.mayStop(u)
+	})
+	if err != nil && ctx.Err() == nil {
 		l.log.Warn("bowline: a server that nobody uses did not end properly", "server", u.Name, "error", err)
 	}
 	if u.rule.Renews() && ctx.Err() == nil {

@@ -57,3 +57,23 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
+
+// One that does not run is not to be ended again and again, until it is started.
+//
+// Guarantees: G-0088.11
+func TestWhatDoesNotRunIsNotEnded(t *testing.T) {
+	var u Use
+	u.Begin()
+	rule, later := Rule{Idle: time.Minute}, time.Now().Add(time.Hour)
+	if _, over := u.Look(rule, false, later); !over {
+		t.Fatal("nobody uses it, and it goes on")
+	}
+	u.Ended(false)
+	if next, over := u.Look(rule, false, later); over || !next.IsZero() {
+		t.Errorf("it ends again at %v: %t", next, over)
+	}
+	u.Begin()
+	if next, over := u.Look(rule, false, time.Now()); over || next.IsZero() {
+		t.Errorf("once started, it ends at %v: %t", next, over)
+	}
+}

@@ -11,9 +11,10 @@ type Use struct {
 	holds   int       // calls and the like that are under way
 	used    time.Time // when a client has used it last, or when it was started
 	started time.Time
-	ending  bool   // somebody is about to end it
-	asleep  bool   // it is ended, or is being ended, until somebody uses it
-	failure string // what was wrong with it when it fell asleep
+	ending  bool      // somebody is about to end it
+	due     time.Time // when the one was started that is about to be ended
+	asleep  bool      // it is ended, or is being ended, until somebody uses it
+	failure string    // what was wrong with it when it fell asleep
 }
 
 // Hold keeps the server from falling asleep until Release.
@@ -64,7 +65,7 @@ func (u *Use) Look(r Rule, kept bool, now time.Time) (next time.Time, over bool)
 	}
 	next = u.ends(r, kept, now)
 	if over = isOver(next, now); over {
-		u.ending = true
+		u.ending, u.due = true, u.started
 	}
 	return next, over
 }
@@ -80,11 +81,15 @@ func (u *Use) FallAsleep(r Rule, kept bool, now time.Time, failure string) bool 
 	return true
 }
 
-// Ended lets the server be looked at again.
-func (u *Use) Ended() {
+// Ended lets the server be looked at again. If it did not run, there is nothing to end before the next Begin: a person has stopped it, or it could
+// not be started.
+func (u *Use) Ended(ran bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ending = false
+	if !ran && u.started.Equal(u.due) {
+		u.started = time.Time{}
+	}
 }
 
 func isOver(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
