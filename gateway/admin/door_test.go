@@ -43,6 +43,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"no origin", "POST", "/v1/reload", do(token, with("Origin", "null")), 204, 403, 403},
 		{"its own origin", "POST", "/v1/reload", do(token, with("Origin", "http://localhost:8081")), 204, 204, 204},
 		{"another site", "POST", "/v1/reload", do(token, with("Sec-Fetch-Site", "cross-site")), 204, 403, 403},
+		{"what another site loads", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "no-cors"), with("Sec-Fetch-Dest", "image")), 200, 403, 403},
+		{"what another port loads", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "same-site"), with("Sec-Fetch-Mode", "no-cors"), with("Sec-Fetch-Dest", "empty")), 200, 403, 403},
+		{"a frame of another site", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "iframe")), 200, 403, 403},
+		{"a link of another site", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "document")), 200, 200, 200},
 		{"a form without a cookie", "POST", "/v1/reload", do(form("form=x")), 303, 401, 401},
 	} {
 		f := newFake(files())

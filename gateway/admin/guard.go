@@ -75,7 +75,7 @@ func (g guard) isHost(host string) bool {
 
 // fromHere reports whether a browser says that this door's own page has sent the request, or no browser has.
 func fromHere(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.Method != http.MethodGet {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && !isLink(r) {
 		return false
 	}
 	origin := r.Header.Get("Origin")
@@ -84,6 +84,12 @@ func fromHere(r *http.Request) bool {
 	}
 	from, err := url.Parse(origin)
 	return err == nil && from.Host == r.Host
+}
+
+// isLink reports whether a person follows a link. Another site may have one, but may load nothing from here: it could not read that, but
+// each stream would take a seat.
+func isLink(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // reads guards what the door shows to everybody if it is open.
