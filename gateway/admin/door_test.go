@@ -90,9 +90,12 @@ func TestWithoutAToken(t *testing.T) {
 //
 // Guarantees: G-0091.1
 func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
-	f := newFake(files(), ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: it said secret", LastFailure: "exited: it said secret"})
+	f := newFake(files(), ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: it said secret", LastFailure: "exited: it said secret"},
+		ServerReport{Name: "idle", State: Stopped, OnDemand: true, Reason: "starts on demand", LastFailure: "secret of a handshake", Notices: []string{"tools: secret is listed twice"}})
+	f.report.Questions = []Question{{Server: "files", Method: "elicitation/create", Target: "file:///secret", Program: "c"}}
 	h := serveWeb(t, f, true)
-	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) || !strings.Contains(got, `"reason":"crash-looping"`) {
+	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) || !strings.Contains(got, `"reason":"crash-looping"`) ||
+		strings.Count(got, `["`+withToken+`"]`) != 1 || strings.Count(got, "elicitation/create") != 1 {
 		t.Errorf("everybody gets %s", got)
 	}
 	if got := page(h, "/"); strings.Contains(got, "secret") || !strings.Contains(got, "last failure: exited") {
@@ -101,7 +104,7 @@ func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
 	if got := ask(h, "GET", "/v1/report", token).Body.String(); !strings.Contains(got, "secret argument") {
 		t.Errorf("with the token: %s", got)
 	}
-	if f.report.Servers[0].Stderr == "" {
+	if f.report.Servers[0].Stderr == "" || f.report.Questions[0].Target == "" || f.report.Servers[2].Notices[0] == withToken {
 		t.Error("the report of the gateway was changed")
 	}
 }

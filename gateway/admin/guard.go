@@ -18,7 +18,7 @@ type Web struct {
 	// Token is what must be shown to act, as Authorization: Bearer, or once in the page. Empty: nobody can act here.
 	Token string
 
-	// Open lets everybody read who can connect, but for what servers have written. Set it for a loopback address only.
+	// Open lets everybody read who can connect, but for what servers have written and what requests are about. Set it for a loopback address only.
 	Open bool
 
 	// URL is where browsers find the page, with a slash at its end. Empty: no code is given for it.

@@ -59,7 +59,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 	if one := page(h, "/servers/files", token); len(states(one)) != 1 || !strings.Contains(one, "a line of it") {
 		t.Errorf("the page of one server: %s", one)
 	}
-	if one := page(h, "/servers/noted"); !strings.Contains(one, "the second notice") {
+	if one := page(h, "/servers/noted", token); !strings.Contains(one, "the second notice") {
 		t.Errorf("the page of one server: %s", one)
 	}
 	if got := ask(h, "GET", "/servers/nobody"); got.Code != 404 {
@@ -74,9 +74,10 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 func TestThePageForEverybody(t *testing.T) {
 	f := newFake(files())
 	fmt.Fprintln(&f.tail, "secret line")
-	f.detail = Detail{Changes: []Change{{State: Backoff, Reason: "exited: secret"}}, Tools: []Tool{{Name: "secret"}}}
+	f.detail = Detail{Changes: []Change{{State: Backoff, Reason: "exited: secret"}}, Tools: []Tool{{Name: "secret"}},
+		Running: []Request{{Method: "resources/read", Target: "file:///secret", Program: "c"}}}
 	h := serveWeb(t, f, true)
-	if seen := New(f).entrance(guard{}).detail("files", false); len(seen.Tools) != 0 || len(seen.Lines) != 0 || !strings.Contains(page(h, "/servers/files"), "· exited") {
+	if seen := New(f).entrance(guard{}).detail("files", false); len(seen.Tools) != 0 || len(seen.Lines) != 0 || !strings.Contains(page(h, "/servers/files"), "· exited") || !strings.Contains(page(h, "/servers/files"), "resources/read") || f.detail.Running[0].Target == "" {
 		t.Errorf("everybody sees %+v", seen)
 	}
 	for _, target := range []string{"/", "/servers/files"} {

@@ -184,22 +184,38 @@ func (r Report) Server(name string) (ServerReport, bool) {
 	return r.Servers[i], true
 }
 
-// public leaves out what a server has written, which may hold arguments and results. Of a reason only the kind is left: the
-// end of a child's standard error is part of why it has exited.
+// withToken stands for what others must not see.
+const withToken = "shown with the token only"
+
+// public leaves out what a server has written, and what a request is about: they may hold arguments and results. Of a reason only the kind is
+// left: the end of a child's standard error is part of why it has exited. What was wrong with a server that sleeps has no kind, and a notice may
+// name tools.
 func (r Report) public() Report {
 	r.Servers = slices.Clone(r.Servers)
 	for i := range r.Servers {
 		s := &r.Servers[i]
 		s.Reason, _, _ = strings.Cut(s.Reason, ": ")
 		s.LastFailure, _, _ = strings.Cut(s.LastFailure, ": ")
-		s.Stderr = ""
+		if s.Stderr = ""; s.OnDemand && s.LastFailure != "" {
+			s.LastFailure = withToken
+		}
+		if len(s.Notices) > 0 {
+			s.Notices = []string{withToken}
+		}
+	}
+	r.Questions = slices.Clone(r.Questions)
+	for i := range r.Questions {
+		r.Questions[i].Target = ""
 	}
 	return r
 }
 
-// public leaves out what a server has written.
+// public leaves out what a server has written, and what a request is about.
 func (d Detail) public() Detail {
-	d.Tools, d.Changes = nil, slices.Clone(d.Changes)
+	d.Tools, d.Changes, d.Running = nil, slices.Clone(d.Changes), slices.Clone(d.Running)
+	for i := range d.Running {
+		d.Running[i].Target = ""
+	}
 	for i := range d.Changes {
 		d.Changes[i].Reason, _, _ = strings.Cut(d.Changes[i].Reason, ": ")
 	}
