@@ -58,7 +58,7 @@ const (
 	MaxViewers = 64
 
 	actTime   = 30 * time.Second // for an action
-	writeTime = 5 * time.Second  // for a viewer to read
+	writeTime = 5 * time.Second  // for a viewer to read, and for one who acts to send
 	maxForm   = 256 << 10        // bytes
 )
 

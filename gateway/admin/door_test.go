@@ -157,7 +157,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	f := newFake(files())
 	h := serveWeb(t, f, true)
 	g := guard{web: Web{Token: "t0ken"}}
-	for size, want := range map[int]int{10: 303, maxForm: 403} {
+	for size, want := range map[int]int{10: 303, maxForm: 413} {
 		got := ask(h, "POST", "/v1/reload", form("x="+strings.Repeat("a", size)+"&form="+g.secret("form")), with("Cookie", plainCookie+"="+g.secret("cookie")))
 		if got.Code != want {
 			t.Errorf("%d bytes: %d %s", size, got.Code, got.Body)

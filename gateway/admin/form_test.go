@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -131,5 +132,46 @@ func TestFewToolsAreTriedAtOnce(t *testing.T) {
 	<-e.tries
 	if got := ask(h, "POST", "/servers/files/tools/t", form("")); got.Code != 200 || len(e.tries) != maxTries-1 {
 		t.Errorf("after one has ended: %d %s", got.Code, got.Body)
+	}
+}
+
+// Results and schemas are indented, unless that would make many times as much of them: a server chooses how deep they are.
+//
+// Guarantees: G-0091.17
+func TestWhatIsShownIsBounded(t *testing.T) {
+	if got := indented(json.RawMessage(`{"a":["]}]}\\\"",1]}`)); got != "{\n  \"a\": [\n    \"]}]}\\\\\\\"\",\n    1\n  ]\n}" {
+		t.Errorf("indented: %s", got)
+	}
+	deep := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(strings.Repeat("[", 500)+strings.Repeat("]", 500)+",", 100), ",") + "]")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := indented(deep)
+	runtime.ReadMemStats(&after)
+	if cost := after.TotalAlloc - before.TotalAlloc; len(got) > maxShown+20 || !strings.HasPrefix(got, "[[[[") || cost > 16*uint64(len(deep)) {
+		t.Errorf("%d bytes are shown of %d, at the cost of %d", len(got), len(deep), cost)
+	}
+	if got := indented(json.RawMessage(`[1`)); got != "" {
+		t.Errorf("what is no JSON: %s", got)
+	}
+}
+
+// What a person has entered goes to the tool with the ends of lines that were entered. One that is too long is refused, whoever sends it, and is
+// no call without arguments.
+//
+// Guarantees: G-0091.2, G-0091.17
+func TestWhatIsEntered(t *testing.T) {
+	f := newFake(files())
+	f.detail.Tools = []Tool{{Name: "t", Schema: json.RawMessage(`{"properties":{"s":{"type":"string"}}}`)}}
+	for what, h := range map[string]http.Handler{"local": New(f).Local(), "with the token": serveWeb(t, f, true)} {
+		before := len(f.did())
+		if got := ask(h, "POST", "/servers/files/tools/t", form("a0="+strings.Repeat("a", maxForm)), token); got.Code != 413 || len(f.did()) != before || !strings.Contains(got.Body.String(), fmt.Sprint(maxForm)) {
+			t.Errorf("%s, too long: %d %s", what, got.Code, got.Body)
+		}
+		if got := ask(h, "POST", "/servers/files/tools/t", form(url.Values{"a0": {"one\r\ntwo"}}.Encode()), token); got.Code != 200 || f.did()[len(f.did())-1] != `call t {"s":"one\ntwo"}` {
+			t.Errorf("%s, two lines: %d, %q", what, got.Code, f.did())
+		}
+	}
+	if got := ask(serveWeb(t, f, true), "POST", "/login", form("token="+strings.Repeat("a", maxForm))); got.Code != 413 {
+		t.Errorf("a token that is too long: %d %s", got.Code, got.Body)
 	}
 }

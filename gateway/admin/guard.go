@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bowline-mcp/bowline/internal/network"
 )
@@ -114,17 +116,33 @@ func (g guard) gate(next http.HandlerFunc, open bool, refuse http.HandlerFunc) h
 // acts guards what changes something.
 func (g guard) acts(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		byPage := !g.local && !g.bearer(r)
 		switch {
-		case g.local, g.bearer(r):
-			next(w, r)
-		case !g.cookie(r):
+		case byPage && !g.cookie(r):
 			unauthorized(w, r)
-		case !equal(r.PostFormValue(formField), g.secret("form")):
+		case !readForm(w, r):
+		case byPage && !equal(r.PostFormValue(formField), g.secret("form")):
 			fail(w, r, http.StatusForbidden, errors.New("the form is not one of this page: load the page again"))
 		default:
 			next(w, r)
 		}
 	})
+}
+
+// readForm reads what a person has entered. If ok is false, the request is answered: a form that was not read whole must not be taken for one
+// that has less in it. A sender that does not end it is not waited for.
+func readForm(w http.ResponseWriter, r *http.Request) (ok bool) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(writeTime)) // what has none is no connection
+	err := r.ParseForm()
+	_ = control.SetReadDeadline(time.Time{})
+	switch tooLong := (*http.MaxBytesError)(nil); {
+	case errors.As(err, &tooLong):
+		fail(w, r, http.StatusRequestEntityTooLarge, fmt.Errorf("the form has more than %d bytes", maxForm))
+	case err != nil:
+		fail(w, r, http.StatusBadRequest, err)
+	}
+	return err == nil
 }
 
 func unauthorized(w http.ResponseWriter, r *http.Request) {

@@ -23,6 +23,9 @@ func askForToken(w http.ResponseWriter, _ *http.Request) {
 
 // login takes the token of a form, and lets the browser act from then on.
 func (e *entrance) login(w http.ResponseWriter, r *http.Request) {
+	if !readForm(w, r) {
+		return
+	}
 	if !e.local && !e.isToken(r.PostFormValue("token")) {
 		fail(w, r, http.StatusUnauthorized, errors.New("this is not the admin token"))
 		return

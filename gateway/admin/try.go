@@ -9,13 +9,15 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
 const (
-	tryTime  = 2 * time.Minute // for a call of the page
-	maxTries = 4               // calls of the page at a time, at each entrance
-	maxShown = 64 << 10        // bytes of a result or a schema
+	tryTime     = 2 * time.Minute // for a call of the page
+	maxTries    = 4               // calls of the page at a time, at each entrance
+	maxShown    = 64 << 10        // bytes of a result or a schema
+	maxIndented = 8 << 20         // bytes that a result or a schema may have when it is indented; else it is shown as it is
 )
 
 // tried is what the page of a tool shows.
@@ -74,7 +76,7 @@ func (e *entrance) tryTool(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for i := range page.Fields {
-		page.Fields[i].Value = r.PostFormValue(fmt.Sprintf("a%d", i))
+		page.Fields[i].Value = strings.ReplaceAll(r.PostFormValue(fmt.Sprintf("a%d", i)), "\r\n", "\n") // as browsers send each end of a line
 	}
 	page.call(r.Context(), e.gateway)
 	e.write(w, r, "tool", page)
@@ -104,14 +106,37 @@ func (p *tried) call(ctx context.Context, g Gateway) {
 }
 
 // indented makes JSON readable: a person looks for what is wrong in it. It is cut, since a result may have as many bytes as a message, and the browser
-// of a person is not what should find out how many it can show.
+// of a person is not what should find out how many it can show. What would become too large by its spaces is not indented: 512 brackets in each other
+// are 512 lines with a thousand spaces.
 func indented(raw json.RawMessage) string {
 	var out bytes.Buffer
-	if json.Indent(&out, raw, "", "  ") != nil {
+	if len(raw)*(2*depthOf(raw)+3) > maxIndented {
+		out.Write(raw[:min(len(raw), maxShown+1)])
+	} else if json.Indent(&out, raw, "", "  ") != nil {
 		return ""
 	}
 	if out.Len() > maxShown {
 		return string(bytes.ToValidUTF8(out.Bytes()[:maxShown], nil)) + "\n… cut here"
 	}
 	return out.String()
+}
+
+// depthOf returns how deep arrays and objects are in each other.
+func depthOf(raw json.RawMessage) (deepest int) {
+	depth, inText := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case inText:
+		case c == '{', c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return deepest
 }
