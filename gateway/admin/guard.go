@@ -135,11 +135,12 @@ func readForm(w http.ResponseWriter, r *http.Request) (ok bool) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(writeTime)) // what has none is no connection
 	err := r.ParseForm()
-	_ = control.SetReadDeadline(time.Time{})
 	switch tooLong := (*http.MaxBytesError)(nil); {
+	case err == nil:
+		_ = control.SetReadDeadline(time.Time{}) // else the rest is not waited for either
 	case errors.As(err, &tooLong):
 		fail(w, r, http.StatusRequestEntityTooLarge, fmt.Errorf("the form has more than %d bytes", maxForm))
-	case err != nil:
+	default:
 		fail(w, r, http.StatusBadRequest, err)
 	}
 	return err == nil

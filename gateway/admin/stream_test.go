@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -127,6 +129,54 @@ func TestStderrIsFollowed(t *testing.T) {
 		}
 	})
 }
+
+// Who begins to send a form and does not end it is not waited for.
+//
+// Guarantees: G-0091.2
+func TestAFormThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(newFake(files()))
+		defer d.Close()
+		client, end := serveOne(d.Web(Web{Token: "t0ken"}))
+		defer end()
+		began := time.Now()
+		io.WriteString(client, "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\n\r\ntoken=t")
+		got, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if took := time.Since(began); err != nil || got.StatusCode != 400 || !got.Close || took != writeTime {
+			t.Errorf("after %v: %+v, %v", took, got, err)
+		}
+	})
+}
+
+// serveOne serves one connection, until end is called.
+func serveOne(h http.Handler) (client net.Conn, end func()) {
+	client, peer := net.Pipe()
+	conns := make(chan net.Conn, 1)
+	conns <- peer
+	server := &http.Server{Handler: h}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		server.Serve(oneListener{conns})
+	}()
+	return client, func() {
+		client.Close()
+		close(conns)
+		<-over
+		server.Close()
+	}
+}
+
+type oneListener struct{ conns chan net.Conn }
+
+func (l oneListener) Accept() (net.Conn, error) {
+	if c, ok := <-l.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (l oneListener) Close() error   { return nil }
+func (l oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A viewer is a request that goes on.
 type viewer struct {

@@ -84,7 +84,7 @@ func (d *Doors) openPage(o Options) error {
 }
 
 func (d *Doors) serve(listener net.Listener, handler http.Handler) {
-	s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	d.servers = append(d.servers, s)
 	d.running.Go(func() { _ = s.Serve(listener) }) // the gateway works without a door
 }
