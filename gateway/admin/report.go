@@ -187,27 +187,29 @@ func (r Report) Server(name string) (ServerReport, bool) {
 // withToken stands for what others must not see.
 const withToken = "shown with the token only"
 
-// public leaves out what a server has written, and what a request is about: they may hold arguments and results. Of a reason only the kind is
-// left: the end of a child's standard error is part of why it has exited. What was wrong with a server that sleeps has no kind, and a notice may
-// name tools.
+// public leaves out what a server has written, and what a request is about: they may hold arguments and results.
 func (r Report) public() Report {
-	r.Servers = slices.Clone(r.Servers)
+	r.Servers, r.Questions = slices.Clone(r.Servers), slices.Clone(r.Questions)
 	for i := range r.Servers {
-		s := &r.Servers[i]
-		s.Reason, _, _ = strings.Cut(s.Reason, ": ")
-		s.LastFailure, _, _ = strings.Cut(s.LastFailure, ": ")
-		if s.Stderr = ""; s.OnDemand && s.LastFailure != "" {
-			s.LastFailure = withToken
-		}
-		if len(s.Notices) > 0 {
-			s.Notices = []string{withToken}
-		}
+		r.Servers[i].hide()
 	}
-	r.Questions = slices.Clone(r.Questions)
 	for i := range r.Questions {
 		r.Questions[i].Target = ""
 	}
 	return r
+}
+
+// hide leaves only the kind of a reason: the end of a child's standard error is part of why it has exited. What was wrong with a server that
+// sleeps has no kind, and a notice may name tools.
+func (s *ServerReport) hide() {
+	s.Reason, _, _ = strings.Cut(s.Reason, ": ")
+	s.LastFailure, _, _ = strings.Cut(s.LastFailure, ": ")
+	if s.Stderr = ""; s.OnDemand && s.LastFailure != "" {
+		s.LastFailure = withToken
+	}
+	if len(s.Notices) > 0 {
+		s.Notices = []string{withToken}
+	}
 }
 
 // public leaves out what a server has written, and what a request is about.
