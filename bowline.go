@@ -41,7 +41,8 @@
 //   - OAuth: [github.com/bowline-mcp/bowline/auth] for clients,
 //     [github.com/bowline-mcp/bowline/auth/resource] for servers.
 //   - Many connections in a process: [github.com/bowline-mcp/bowline/supervisor] starts, restarts and stops
-//     them. Many nodes behind one URL: [github.com/bowline-mcp/bowline/cluster].
+//     them. Many nodes behind one URL: [github.com/bowline-mcp/bowline/cluster]. All servers of an mcp.json file at one
+//     endpoint: [github.com/bowline-mcp/bowline/gateway].
 //   - Observation: [github.com/bowline-mcp/bowline/telemetry], and sinks for OpenTelemetry, slog and zap below it.
 //   - Tests of your own clients and servers: [github.com/bowline-mcp/bowline/mcptest].
 //   - A single connection for any JSON-RPC protocol: [github.com/bowline-mcp/bowline/conn].
