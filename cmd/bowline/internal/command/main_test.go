@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Setenv("XDG_CONFIG_HOME", config)
-	os.Unsetenv("XDG_RUNTIME_DIR")            // nor finds a gateway of theirs
+	os.Setenv("XDG_RUNTIME_DIR", config)      // nor finds a gateway of theirs
 	os.Setenv(connect.KeyringVariable, "off") // the key ring is the developer's own
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		os.RemoveAll(config)

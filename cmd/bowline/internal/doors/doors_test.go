@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,34 @@ func TestNoFolderForSettings(t *testing.T) {
 	said, err := opened(t, Options{File: "a.json", Page: ":0"})
 	if err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http") || !strings.Contains(said[0], "nobody can act there") || !strings.Contains(said[0], "set it") {
 		t.Errorf("said %q, %v", said, err)
+	}
+}
+
+// A host that passes no XDG_RUNTIME_DIR on to its commands finds the gateway of a terminal that has it, and no folder of somebody else.
+//
+// Guarantees: G-0092.2
+func TestAHostWithoutTheRuntimeFolder(t *testing.T) {
+	users := atHome(t)
+	own := filepath.Join(users, strconv.Itoa(os.Geteuid()))
+	if err := os.Mkdir(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", own)
+	terminal, err := folderIn(users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if host, err := folderIn(users); err != nil || host != terminal || host != filepath.Join(own, "bowline") {
+		t.Errorf("the host looks in %s, and the terminal in %s, %v", host, terminal, err)
+	}
+	for _, mode := range []os.FileMode{0o755, 0o777} {
+		if err := os.Chmod(own, mode); err != nil {
+			t.Fatal(err)
+		}
+		if host, err := folderIn(users); err != nil || !strings.HasPrefix(host, filepath.Join(users, "config")) {
+			t.Errorf("with mode %o: %s, %v", mode, host, err)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/internal/private"
@@ -18,8 +19,16 @@ import (
 const socketEnd = ".sock"
 
 // folder is where the sockets are. A runtime folder is the user's own and empty after a restart of the machine.
-func folder() (string, error) {
+func folder() (string, error) { return folderIn("/run/user") }
+
+// folderIn returns the folder of the sockets. Many hosts give the commands that they start HOME and PATH, and no XDG_RUNTIME_DIR: these must find
+// the gateway that a terminal finds, so systemd's folder of this user, below users, is used without the variable, too.
+func folderIn(users string) (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "bowline"), nil
+	}
+	dir := filepath.Join(users, strconv.Itoa(os.Geteuid()))
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm() == 0o700 && private.CheckFolder(dir) == nil {
 		return filepath.Join(dir, "bowline"), nil
 	}
 	return stateOf("run")
