@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
@@ -18,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // insideVariable lists the gateways in which a process runs, by their sockets for hosts. Who names the file of a host as that of its gateway has a
@@ -83,6 +85,9 @@ func (u *upping) relay(cmd *cobra.Command) error {
 			return process.Usage(fmt.Errorf("--%s has no effect with --stdio: that gateway opens no port for clients", flag))
 		}
 	}
+	if u.linger < time.Second {
+		return process.Usage(fmt.Errorf("--linger %v is below 1s: the gateway would end before its first host has reached it", u.linger))
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -108,17 +113,13 @@ func (u *upping) relay(cmd *cobra.Command) error {
 	return nil
 }
 
-// inBackground are the arguments of a gateway that serves hosts. It has a page only if somebody has chosen an address.
+// inBackground are the arguments of a gateway that serves hosts: what was given to this process, but --stdio.
 func (u *upping) inBackground(cmd *cobra.Command) []string {
-	args := []string{"up", u.path, "--background", "--linger", u.linger.String()}
-	if u.strict {
-		args = append(args, "--strict")
-	}
-	if u.catalogue != "" {
-		args = append(args, "--catalogue", u.catalogue)
-	}
-	if cmd.Flags().Changed("admin") {
-		args = append(args, "--admin", u.page)
-	}
-	return args
+	args := []string{"up", "--background"}
+	cmd.Flags().Visit(func(given *pflag.Flag) {
+		if given.Name != "stdio" {
+			args = append(args, "--"+given.Name+"="+given.Value.String())
+		}
+	})
+	return append(args, "--", u.path)
 }

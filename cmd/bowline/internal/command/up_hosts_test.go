@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/spf13/cobra"
 )
 
 // A hostRun is a host whose server is `bowline up FILE --stdio`.
@@ -201,4 +203,20 @@ func TestAGatewayIsNoServerOfItself(t *testing.T) {
 	gateway := gatewayOf(t, path, "one")
 	host.leave()
 	awaitGone(t, gateway)
+}
+
+// TestAGatewayInTheBackgroundHasTheFlagsOfItsHost checks that every flag that a host is not refused counts for the gateway that it starts.
+//
+// Guarantees: G-0092.4
+func TestAGatewayInTheBackgroundHasTheFlagsOfItsHost(t *testing.T) {
+	command, u := new(cobra.Command), &upping{path: "-mcp.json"}
+	u.addFlags(command)
+	given := []string{"--admin=off", "--catalogue=c.json", "--linger=2s", "--no-try=true", "--strict=true", "--watch=true"}
+	if err := command.ParseFlags(append(given, "--stdio")); err != nil {
+		t.Fatal(err)
+	}
+	want := append(append([]string{"up", "--background"}, given...), "--", "-mcp.json")
+	if got := u.inBackground(command); !slices.Equal(got, want) {
+		t.Errorf("the arguments are %q", got)
+	}
 }

@@ -210,6 +210,7 @@ func TestUpRefuses(t *testing.T) {
 	bowline(t, "", "up", wrong, "--strict").want(t, 2, "", "c__d")
 	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
 	bowline(t, "", "up", path, "--stdio", "--http", ":0").want(t, 2, "", "--http has no effect with --stdio")
+	bowline(t, "", "up", path, "--stdio", "--linger", "0").want(t, 2, "", "--linger 0s is below 1s")
 	bowline(t, "", "up", path, "--http", ":0", "--admin", "0.0.0.0:0").want(t, 2, "", "--insecure")
 	bowline(t, "", "up", path, "--http", ":0", "--admin", "here").want(t, 2, "", "--admin")
 	open := filepath.Join(t.TempDir(), "mcp.json")
