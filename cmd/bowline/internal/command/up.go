@@ -124,6 +124,9 @@ func newUp() *cobra.Command {
 			if u.path = args[0]; u.stdio && !u.check {
 				return u.relay(cmd)
 			}
+			if u.background {
+				standInBackground(cmd)
+			}
 			return u.run(cmd)
 		},
 	}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
@@ -57,6 +59,13 @@ func (u *upping) listenForHosts(cmd *cobra.Command) (*doors.Hosts, error) {
 		cmd.PrintErrln(render.Message("bowline up --stdio does not find this gateway: " + err.Error()))
 	}
 	return hosts, nil
+}
+
+// standInBackground makes what outlives the process that has started this one: its log has a bound, and if that process ends before this one is
+// ready, the pipe to it is broken, which must not kill the gateway of others.
+func standInBackground(cmd *cobra.Command) {
+	cmd.SetErr(&relay.BoundedLog{File: os.Stderr})
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
 // sayReady tells the process that has started this one that a gateway can be reached.

@@ -4,6 +4,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -218,5 +219,36 @@ func TestAGatewayInTheBackgroundHasTheFlagsOfItsHost(t *testing.T) {
 	want := append(append([]string{"up", "--background"}, given...), "--", "-mcp.json")
 	if got := u.inBackground(command); !slices.Equal(got, want) {
 		t.Errorf("the arguments are %q", got)
+	}
+}
+
+// TestAGatewayOutlivesWhoHasStartedIt starts a gateway for a host that has left before it is ready: it serves the others, and its log has a bound.
+//
+// Guarantees: G-0092.4, G-0092.6
+func TestAGatewayOutlivesWhoHasStartedIt(t *testing.T) {
+	path := hostFile(t)
+	log, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	const long = 1 << 20
+	if err := log.Truncate(long); err != nil {
+		t.Fatal(err)
+	}
+	reads, writes, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := command(t, "up", path, "--background", "--linger", "1s")
+	gateway.Stdout, gateway.Stderr = writes, log
+	if err := errors.Join(gateway.Start(), reads.Close(), writes.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Wait(); err != nil {
+		t.Errorf("the gateway: %v", err)
+	}
+	if text, err := os.ReadFile(log.Name()); err != nil || len(text) > long || !strings.HasPrefix(string(text), "bowline: starting one, two") {
+		t.Errorf("the log has %d bytes, %v", len(text), err)
 	}
 }

@@ -7,6 +7,7 @@
 //	relay.go     the loop: which message is passed on when
 //	end.go       one of the two links, with what has come from it and what it has no room for
 //	start.go     how a gateway is reached, and started
+//	log.go       the log of a gateway that was started
 //
 // Relay.Run is a loop on the goroutine of its caller, which alone touches the session. Each attempt to reach a gateway runs on a goroutine of its
 // own, for which Run waits. The goroutine that waits for the end of a gateway that was started here ends with the process.

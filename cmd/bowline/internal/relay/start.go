@@ -8,14 +8,10 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -24,7 +20,6 @@ import (
 const (
 	reachTime = 20 * time.Second      // for one attempt, with the start of a gateway
 	lookTime  = 20 * time.Millisecond // between two looks for a gateway that another program starts at the same time
-	mostLog   = 1 << 20               // bytes: a log that is longer begins again with the next gateway
 	mostSaid  = 4 << 10               // bytes of the log that an error looks at
 )
 
@@ -67,7 +62,7 @@ func (s *Starter) streams() *stdio.Streams {
 
 // start starts a gateway, and waits until it can be reached. The error has what it has written, since nobody sees that otherwise.
 func (s *Starter) start(ctx context.Context) error {
-	log, began, err := s.openLog()
+	log, began, err := openLog(s.Log)
 	if err != nil {
 		return fmt.Errorf("the log of the gateway: %w", err)
 	}
@@ -97,31 +92,4 @@ func (s *Starter) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.Join(context.Cause(ctx), cmd.Process.Kill()) // it has not said that it works
 	}
-}
-
-// openLog opens the log, and returns where what is written now begins.
-func (s *Starter) openLog() (log *os.File, began int64, err error) {
-	if err := os.MkdirAll(filepath.Dir(s.Log), 0o700); err != nil {
-		return nil, 0, err
-	}
-	log, err = private.Open(s.Log, os.O_CREATE|os.O_RDWR|os.O_APPEND)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := log.Stat()
-	if err == nil && info.Size() > mostLog {
-		err = log.Truncate(0)
-	} else if err == nil {
-		began = info.Size()
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, log.Close())
-	}
-	return log, began, nil
-}
-
-// written returns what a gateway has written to the log, in one line.
-func written(log *os.File, began int64) string {
-	text, _ := io.ReadAll(io.NewSectionReader(log, began, mostSaid)) // what can be read has to do
-	return strings.Join(strings.Fields(string(text)), " ")
 }
