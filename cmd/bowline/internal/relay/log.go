@@ -11,8 +11,10 @@ import (
 	"github.com/bowline-mcp/bowline/internal/private"
 )
 
-// mostLog is how long the log of a gateway in the background becomes, in bytes. Then it begins again.
-const mostLog = 1 << 20
+const (
+	mostLog  = 1 << 20 // bytes, of the log of a gateway in the background: then it begins again
+	mostSaid = 4 << 10 // bytes of it that an error looks at
+)
 
 // openLog opens the log, and returns where what is written now begins.
 func openLog(path string) (log *os.File, began int64, err error) {

@@ -20,7 +20,6 @@ import (
 const (
 	reachTime = 20 * time.Second      // for one attempt, with the start of a gateway
 	lookTime  = 20 * time.Millisecond // between two looks for a gateway that another program starts at the same time
-	mostSaid  = 4 << 10               // bytes of the log that an error looks at
 )
 
 // A Starter reaches the gateway of a file at its socket. If none runs, it starts one in the background, which outlives this process.
