@@ -46,7 +46,15 @@ func newPs() *cobra.Command {
 		Example: psExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show := func(r admin.Report) error { return printServers(cmd.OutOrStdout(), r, asJSON) }
+			show := func(r admin.Report) error {
+				if asJSON {
+					return render.JSON(cmd.OutOrStdout(), r)
+				}
+				for _, mistake := range r.Mistakes {
+					cmd.PrintErrln(render.Message("the file is not applied: " + mistake))
+				}
+				return printServers(cmd.OutOrStdout(), r)
+			}
 			return of.Use(cmd.Context(), func(c *admin.Client) error { return askReport(cmd.Context(), c, watch, show) })
 		},
 	}
@@ -75,10 +83,7 @@ func askReport(ctx context.Context, c *admin.Client, watch bool, show func(admin
 const answerTime = 40 * time.Second
 
 // printServers prints a row for each server. Reasons are words of servers.
-func printServers(out io.Writer, r admin.Report, asJSON bool) error {
-	if asJSON {
-		return render.JSON(out, r)
-	}
+func printServers(out io.Writer, r admin.Report) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SERVER\tSTATE\tPID\tRESTARTS\tCALLS\tTOOLS\tWHY")
 	for _, s := range r.TroubleFirst() {
@@ -94,7 +99,11 @@ func printServers(out io.Writer, r admin.Report, asJSON bool) error {
 // whyOf says in one line what is wrong with a server, and when that may change.
 func whyOf(s admin.ServerReport, now time.Time) string {
 	why := s.Mistake
-	if s.State != admin.Ready {
+	switch s.State {
+	case admin.Ready:
+	case admin.Starting: // its reason is a step of the connection
+		why = cmp.Or(why, s.LastFailure, "it has not answered yet")
+	default:
 		why = cmp.Or(why, s.LastFailure, s.Reason)
 	}
 	if s.OnDemand {

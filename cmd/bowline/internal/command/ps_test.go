@@ -155,6 +155,7 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 	withTop(`{"maxName": 1}`)
 	bowline(t, "", "reload", "--admin", socket).want(t, 4, "", "maxName")
 	bowline(t, "", "ps", "--json", "--admin", socket).want(t, 0, "maxName", "")
+	bowline(t, "", "ps", "--admin", socket).want(t, 0, "one", "the file is not applied: "+path+":")
 	withTop(`{}`)
 	bowline(t, "", "reload", "--admin", socket).want(t, 0, "", "")
 	if got := bowline(t, "", "ps", "--json", "--admin", socket); strings.Contains(got.stdout, "maxName") {
@@ -170,7 +171,9 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 func TestWhyAServerIsNotReady(t *testing.T) {
 	now := time.Now()
 	for want, s := range map[string]admin.ServerReport{
-		"-": {State: admin.Ready, Reason: "handshaken", LastFailure: "exited", Stderr: "x"},
+		"-":                       {State: admin.Ready, Reason: "handshaken", LastFailure: "exited", Stderr: "x"},
+		"it has not answered yet": {State: admin.Starting, Reason: "link opened"},
+		"exited":                  {State: admin.Starting, Reason: "link opened", LastFailure: "exited"},
 		"exited: status 3: oh no; next attempt in 4s":    {State: admin.Backoff, LastFailure: "exited: status 3: oh no", Stderr: "oh no", NextAttempt: now.Add(4 * time.Second)},
 		"unreachable; stderr: a\\tb; next attempt in 0s": {State: admin.Backoff, LastFailure: "unreachable", Stderr: "a\tb", NextAttempt: now.Add(-time.Second)},
 		"mcp.json:1:1: NOPE is not set":                  {State: admin.Misconfigured, Mistake: "mcp.json:1:1: NOPE is not set"},
