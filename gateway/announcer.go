@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	announceDelay    = 100 * time.Millisecond // how long no list must change before clients are told
+	announceDelay    = 100 * time.Millisecond // how long no list must change before clients are told, unless lists change for a whole announceInterval
 	announceInterval = time.Second            // between two times that they are told
 )
 
@@ -21,7 +21,8 @@ type announcer struct {
 	mu      sync.Mutex
 	changed map[catalogue.Kind]bool
 	timer   *time.Timer // nil: nobody waits for it
-	last    time.Time
+	first   time.Time   // change that clients have not been told of
+	last    time.Time   // announcement
 	closed  bool
 	running sync.WaitGroup
 }
@@ -33,13 +34,15 @@ func (a *announcer) add(kinds ...catalogue.Kind) {
 	if a.closed || len(kinds) == 0 {
 		return
 	}
+	now := time.Now()
 	if a.changed == nil {
-		a.changed = make(map[catalogue.Kind]bool)
+		a.first, a.changed = now, make(map[catalogue.Kind]bool)
 	}
 	for _, kind := range kinds {
 		a.changed[kind] = true
 	}
-	wait := max(announceDelay, announceInterval-time.Since(a.last))
+	delay := min(announceDelay, announceInterval-now.Sub(a.first)) // lists that never stop to change are announced all the same
+	wait := max(delay, announceInterval-now.Sub(a.last))
 	if a.timer == nil || !a.timer.Stop() {
 		a.running.Add(1)
 	}

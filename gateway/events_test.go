@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -96,6 +98,33 @@ func TestChangedListsAreAnnouncedOnce(t *testing.T) {
 	})
 }
 
+// Lists that never stop to change are announced all the same.
+//
+// Guarantees: G-0088.7
+func TestListsThatChangeAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := two()
+		f := newFleet(t, protocol.Latest, servers)
+		told := 0
+		session := f.client(protocol.Latest, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if _, ok := e.(*client.ToolsChanged); ok {
+				told++
+			}
+		}})
+		toolNames(t, session)
+		<-time.NewTimer(5 * time.Second).C
+		synctest.Wait()
+		told = 0
+		for i := range 100 {
+			server.AddTool(servers[[]string{"a", "b"}[i%2]], protocol.Tool{Name: fmt.Sprint("t", i)}, func(context.Context, struct{}) (string, error) { return "", nil })
+			<-time.NewTimer(50 * time.Millisecond).C
+		}
+		if told < 3 || told > 6 {
+			t.Errorf("told %d times in 5 s", told)
+		}
+	})
+}
+
 // A subscriber is told of updates, also after the connection with the server was lost, until it unsubscribes.
 //
 // Guarantees: G-0088.7
@@ -131,6 +160,19 @@ func TestUpdatesOfResources(t *testing.T) {
 					t.Fatal(err)
 				}
 				await("a gap")
+				failOn(t, f.Do(ctx, "a", admin.Restart))
+				f.await("a", admin.Ready)
+				await("a restart")
+				for subscribed := false; !subscribed; { // at the new session, in its own time
+					servers["a"].ResourceUpdated("a:/one")
+					select {
+					case <-updates:
+						subscribed = true
+					case <-time.NewTimer(20 * time.Millisecond).C:
+					case <-ctx.Done():
+						t.Fatal("an update after a restart: not told")
+					}
+				}
 				if err := session.Subscribe(ctx, &protocol.SubscribeParams{URI: "c:/none"}); err == nil && protocol.IsLegacy(front) {
 					t.Error("a resource that nobody has can be subscribed to")
 				}

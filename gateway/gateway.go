@@ -87,14 +87,14 @@ type Gateway struct {
 	levels levels // of log messages
 	opened opened
 
-	subscriptions map[string]map[string]int // how many clients have subscribed to a URI, by server
+	subscriptions subscriptions
 }
 
 // New returns a Gateway without servers. If the file of the catalogue cannot be read, the Gateway begins without, and
 // the log says why.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
-	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), notifier: newNotifier(), servers: make(map[string]*upstream), subscriptions: make(map[string]map[string]int)}
+	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), notifier: newNotifier(), servers: make(map[string]*upstream)}
 	if o.Catalogue != "" {
 		known, err := catalogue.Open(o.Catalogue)
 		if err != nil {
