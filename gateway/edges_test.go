@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -155,5 +156,23 @@ func TestTheReportSaysWhatIsWrongWithTheGateway(t *testing.T) {
 	f.apply(fileOf(t, "a"))
 	if got := f.Report().Mistakes; got != nil {
 		t.Errorf("after a file that was applied the mistakes are %q", got)
+	}
+}
+
+// How long a list may be kept is a time that every client understands, whatever a server says.
+//
+// Guarantees: G-0090.12
+func TestLifetimeOfAListThatIsTooLong(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
+		Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{}},
+		Route: map[string]server.RawHandler{protocol.MethodListTools: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			return json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"cacheScope":"public","ttlMs":9300000000000}`), nil
+		}},
+	})
+	session := newFleet(t, protocol.Latest, map[string]*server.Server{"a": s}).client(protocol.Latest, client.Options{})
+	raw, err := session.Request(timeout(t), protocol.MethodListTools, json.RawMessage(`{}`))
+	var page protocol.ListToolsResult
+	if err := errors.Join(err, json.Unmarshal(raw, &page)); err != nil || page.TTLMs == nil || *page.TTLMs != (24*time.Hour).Milliseconds() {
+		t.Errorf("the list is %.200s, %v", raw, err)
 	}
 }

@@ -23,6 +23,7 @@ const (
 
 	announced   = 5 * time.Minute  // how long clients may cache a list of a legacy server that tells of changes
 	unannounced = 30 * time.Second // of one that does not
+	longestTTL  = 24 * time.Hour   // of a modern server, whatever it says
 )
 
 // A listing is how a kind is listed.
@@ -94,15 +95,15 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 	}
 	o := session.Calls()
 	o.Timeout, o.AwaitLogs = listTimeout, false // OnEvent waits for it
-	view, params := session.With(o), json.RawMessage("{}")
+	view, params, size := session.With(o), json.RawMessage("{}"), 0
 	for range maxPages {
 		next, err := pageOf(ctx, view, how.method, params)
 		if err != nil {
 			return list, nil, err
 		}
-		next.addTo(&list, kind)
+		size += next.addTo(&list, kind)
 		behind = next.Meta.Passed
-		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries {
+		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries || size > catalogue.MaxBytes {
 			break
 		}
 		if params, err = protocol.Marshal(map[string]string{"cursor": *next.NextCursor}); err != nil {
@@ -128,13 +129,16 @@ func pageOf(ctx context.Context, session *client.Session, method string, params 
 	return next, nil
 }
 
-// addTo adds a page to a list. How long a modern list may be kept is what its last page says.
-func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) {
-	list.Entries = append(list.Entries, p.entries(kind)...)
+// addTo adds a page to a list, and returns its size. How long a modern list may be kept is what its last page says.
+func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) (size int) {
+	for _, entry := range p.entries(kind) {
+		list.Entries, size = append(list.Entries, entry), size+len(entry)
+	}
 	if p.TTLMs != nil {
-		list.TTL = time.Duration(max(*p.TTLMs, 0)) * time.Millisecond
+		list.TTL = time.Duration(min(max(*p.TTLMs, 0), longestTTL.Milliseconds())) * time.Millisecond
 		list.Private = list.Private || p.CacheScope != protocol.CachePublic
 	}
+	return size
 }
 
 // list serves a list from the catalogue.

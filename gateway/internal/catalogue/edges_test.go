@@ -51,6 +51,26 @@ func TestEdgesOfAList(t *testing.T) {
 	}
 }
 
+// A page of long entries has 4 MiB at most, and the pages together have all of them.
+//
+// Guarantees: G-0090.7, G-0090.9
+func TestSizeOfAPage(t *testing.T) {
+	start, s := alone()
+	var list List
+	for i := range 9 {
+		list.Entries = append(list.Entries, sized(fmt.Sprintf("t%02d", i), MaxEntry-10))
+	}
+	known := start.Learn(s, Tools, list)
+	var cursor *string
+	for _, want := range []int{4, 4, 1} {
+		page, next, err := known.Page(Tools, cursor, 100, nil)
+		if err != nil || len(page) != want || (next == nil) != (want == 1) {
+			t.Fatalf("a page has %d entries, want %d; %v", len(page), want, err)
+		}
+		cursor = next
+	}
+}
+
 // Brackets in a text are no depth.
 //
 // Guarantees: G-0090.9

@@ -19,7 +19,11 @@ func (e *CursorError) Error() string {
 	return fmt.Sprintf("the cursor is not one of this gateway's list of %s: ask for the first page", e.Kind)
 }
 
-// Page returns up to size items that the client may see, after those before the cursor, and the cursor of the next page
+// MaxPage is the size of a page, if it has more than one item. Clients refuse messages above a limit, which is 16 MiB for those of this module: one server
+// with long entries must not cost a client the tools of all.
+const MaxPage = 4 << 20
+
+// Page returns up to size items that the client may see, MaxPage bytes together, after those before the cursor, and the cursor of the next page
 // if there is one. A cursor names the last item of its page, so it holds when items come and go, on every node, and
 // after a restart. It fails with a [*CursorError]. Visible may be nil: everything is seen.
 func (s *Snapshot) Page(kind Kind, cursor *string, size int, visible func(Item) bool) (page []Item, next *string, err error) {
@@ -35,17 +39,27 @@ func (s *Snapshot) Page(kind Kind, cursor *string, size int, visible func(Item) 
 		}
 		items = items[at:]
 	}
+	page, more := begin(items, size, visible)
+	if more {
+		last := encode(kind, page[len(page)-1].Name)
+		next = &last
+	}
+	return page, next, nil
+}
+
+// begin returns the items of a page, and whether others follow.
+func begin(items []Item, size int, visible func(Item) bool) (page []Item, more bool) {
+	bytes := 0
 	for _, item := range items {
 		if visible != nil && !visible(item) {
 			continue
 		}
-		if len(page) == max(size, 1) {
-			after := encode(kind, page[len(page)-1].Name)
-			return page, &after, nil
+		if bytes += len(item.Raw); len(page) == max(size, 1) || len(page) > 0 && bytes > MaxPage {
+			return page, true
 		}
 		page = append(page, item)
 	}
-	return page, nil, nil
+	return page, false
 }
 
 const checked = 6 // bytes of a digest, which tell our cursors from those of servers and of other lists
