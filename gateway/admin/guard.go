@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -29,8 +30,8 @@ type Web struct {
 	// NoTry keeps the page from calling tools.
 	NoTry bool
 
-	// Hosts are the names under which the door is reached, beside localhost and loopback addresses. A request for
-	// another host is refused: a page of another site may have sent it (DNS rebinding).
+	// Hosts are the names under which the door is reached, beside localhost and IP addresses. A request for another name
+	// is refused: a page of another site may have sent it (DNS rebinding).
 	Hosts []string
 }
 
@@ -57,7 +58,7 @@ func (g guard) checked(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers hide the origin of a form from its own site, too
 		header.Set("Cache-Control", "no-store")
 		if !g.local && !g.isHost(r.Host) {
-			say(w, http.StatusForbidden, "this door is not reached as "+quoted(r.Host)+": add the host to its hosts")
+			say(w, http.StatusForbidden, "nothing is served here for the host "+quoted(r.Host)+": use an IP address, or the name that this address was opened with")
 			return
 		}
 		if !g.local && !fromHere(r) {
@@ -69,10 +70,11 @@ func (g guard) checked(next http.Handler) http.Handler {
 	})
 }
 
-// isHost takes the port as given: behind a forwarded port it is another one.
+// isHost takes the port as given: behind a forwarded port it is another one. An address is no name that somebody else could let lead here.
 func (g guard) isHost(host string) bool {
 	name := network.NameOf(host)
-	return network.IsLoopback(name) || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
+	_, err := netip.ParseAddr(name)
+	return err == nil || strings.EqualFold(name, "localhost") || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
 // fromHere reports whether a browser says that this door's own page has sent the request, or no browser has.
