@@ -3,6 +3,7 @@ package admin
 import (
 	"html/template"
 	"sync"
+	"time"
 )
 
 // An entrance is a way into a Door. It has its own seats for viewers, so that nobody who comes in by one can keep out
@@ -23,6 +24,7 @@ type part struct {
 
 // A rendering is the page as one kind of viewer sees it, from one Report.
 type rendering struct {
+	made    time.Time
 	changed <-chan struct{} // closed when it is old
 	report  Report
 	head    part

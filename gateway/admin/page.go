@@ -20,18 +20,19 @@ var pageJS string
 //go:embed page.svg
 var pageIcon string
 
-// render returns the present rendering for a viewer.
-func (e *entrance) render(knows bool) (*rendering, error) {
+// render returns the present rendering for a viewer or, unless it must be fresh, one that is not older than the pace of events. Else viewers that
+// look at different times would each cost a rendering, while something changes all the time.
+func (e *entrance) render(knows, fresh bool) (*rendering, error) {
 	e.drawn.mu.Lock()
 	defer e.drawn.mu.Unlock()
 	class := 0
 	if knows {
 		class = 1
 	}
-	if last := e.drawn.last[class]; last != nil && !wait.IsClosed(last.changed) {
+	if last := e.drawn.last[class]; last != nil && (!wait.IsClosed(last.changed) || !fresh && time.Since(last.made) < pace) {
 		return last, nil
 	}
-	next := &rendering{changed: e.gateway.Changed(), single: make(map[string][]part)}
+	next := &rendering{made: time.Now(), changed: e.gateway.Changed(), single: make(map[string][]part)}
 	if next.report = e.gateway.Report(); !knows {
 		next.report = next.report.public()
 	}
@@ -109,8 +110,8 @@ type drawn struct {
 }
 
 // now returns the page of one server, or of all if only is empty.
-func (e *entrance) now(only string, knows bool) (d drawn, err error) {
-	if d.rendering, err = e.render(knows); err != nil {
+func (e *entrance) now(only string, knows, fresh bool) (d drawn, err error) {
+	if d.rendering, err = e.render(knows, fresh); err != nil {
 		return d, err
 	}
 	if d.rows, d.foot, d.ok = d.rendering.rows, d.rendering.foot, true; only == "" {
@@ -150,7 +151,7 @@ type whole struct {
 // showPage serves the whole page, with what the script would put into it: who has no script loads it again.
 func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 	knows, only := e.knows(r), r.PathValue("server")
-	page, err := e.now(only, knows)
+	page, err := e.now(only, knows, true)
 	switch {
 	case err != nil:
 		fail(w, r, http.StatusInternalServerError, err)
@@ -194,7 +195,7 @@ func (e *entrance) streamPage(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	knows, only, has := e.knows(r), r.URL.Query().Get("server"), map[string]string{}
 	e.follow(r, s, func() (<-chan struct{}, error) {
-		page, err := e.now(only, knows)
+		page, err := e.now(only, knows, false)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func page(h http.Handler, target string, change ...func(*http.Request)) string {
@@ -248,6 +249,39 @@ func TestThePageIsLive(t *testing.T) {
 		ofOne := one.pages(t)
 		if len(ofOne) != 2 || len(ofOne[0].Order) != 1 || len(ofOne[1].Order) != 0 {
 			t.Errorf("the page of the server that has gone: %+v", ofOne)
+		}
+	})
+}
+
+// While something changes all the time, viewers that have come at different times cost four renderings a second together. Who loads the page gets
+// what holds now.
+//
+// Guarantees: G-0091.5, G-0091.10
+func TestManyChangesCostFewRenderings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(files())
+		d := New(f)
+		defer d.Close()
+		h := d.Web(Web{Open: true, Token: "t0ken"})
+		var viewers []*viewer
+		for i := range 200 {
+			if f.set(ServerReport{Name: fmt.Sprintf("s%d", i), State: Ready}); i < 20 {
+				viewers = append(viewers, look(t, h, "/page/events"))
+			}
+			pass(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if f.reports > 10 {
+			t.Errorf("%d reports in 2 s", f.reports)
+		}
+		if got := page(h, "/"); !strings.Contains(got, ">s199<") {
+			t.Errorf("the page is old: %s", got)
+		}
+		pass(2 * pace)
+		for _, v := range viewers {
+			if all := v.pages(t); !strings.Contains(fmt.Sprint(all[len(all)-1].Parts), ">s199<") {
+				t.Errorf("the last event is old: %+v", all[len(all)-1])
+			}
 		}
 	})
 }
