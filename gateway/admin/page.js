@@ -49,10 +49,14 @@ function tick() {
 }
 setInterval(tick, 1000);
 
-// connect shows what holds now. A browser tries again by itself when the connection is lost, but not when it is refused.
+// connect shows what holds now, as long as somebody sees the page: a browser has six connections to a site, and the next page would wait for ever.
+// It tries again by itself when the connection is lost, but not when it is refused.
 let version = null; // of the gateway that has made the page
+let source = null;
 function connect() {
-  const source = new EventSource(document.body.dataset.events);
+  source?.close();
+  if (document.hidden) return;
+  source = new EventSource(document.body.dataset.events);
   source.addEventListener("page", (event) => {
     const page = JSON.parse(event.data);
     if (version !== null && version !== page.version) location.reload();
@@ -69,4 +73,5 @@ function connect() {
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
   });
 }
+document.addEventListener("visibilitychange", connect);
 connect();

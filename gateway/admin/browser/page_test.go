@@ -186,3 +186,25 @@ func TestWithoutScript(t *testing.T) {
 		}
 	}
 }
+
+// A page that nobody sees has no stream: a browser opens six connections to a site, and with as many pages in the background the next would wait
+// for ever. It is current again when somebody sees it.
+//
+// Guarantees: G-0091.15
+func TestAHiddenPageWaits(t *testing.T) {
+	f := troubled()
+	b := open(t, serve(t, f, ""))
+	b.visit("/")
+	see[bool](b, `(() => {
+		const close = EventSource.prototype.close;
+		window.ended = 0;
+		EventSource.prototype.close = function () { window.ended++; close.call(this); };
+		window.hide = (is) => { Object.defineProperty(document, "hidden", { value: is, configurable: true }); document.dispatchEvent(new Event("visibilitychange")); };
+		window.hide(true);
+		return true;
+	})()`)
+	b.await(`window.ended === 1`)
+	f.set(func(r *admin.Report) { r.Servers[0].State = admin.Starting })
+	see[bool](b, `(window.hide(false), true)`)
+	b.await(row("files") + `.dataset.state === "starting" && document.getElementById("live").textContent === "● live"`)
+}
