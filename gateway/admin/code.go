@@ -28,8 +28,8 @@ type codes struct {
 	all  []code
 }
 
-// errNoPage means that there is no page that a browser could show.
-var errNoPage = errors.New("this gateway has no page: see --admin of bowline up")
+// errNoPage means that there is no page, or that nobody can act there.
+var errNoPage = errors.New("this gateway has no page to log in to: see --admin of bowline up, and what it has printed")
 
 // at says where browsers find the page.
 func (c *codes) at(page string) {

@@ -48,6 +48,9 @@ func TestACodeLogsInOnce(t *testing.T) {
 		first := next()
 		use("the first time", first, http.StatusSeeOther)
 		use("the second time", first, http.StatusUnauthorized)
+		if said := page(web, first); !strings.HasPrefix(said, "This address was used") {
+			t.Errorf("the second time: %s", said)
+		}
 		use("a code that nobody has given", "/login/x", http.StatusUnauthorized)
 		late, other := next(), next()
 		pass(codeTime - time.Second)
@@ -59,8 +62,12 @@ func TestACodeLogsInOnce(t *testing.T) {
 			next()
 		}
 		use("one of too many", gone, http.StatusUnauthorized)
-		without := d.Web(Web{})
-		d.codes.at("http://localhost:8081/")
+		none := New(newFake(files()))
+		defer none.Close()
+		without := none.Web(Web{URL: "http://localhost:8081/"})
+		if address, err := none.codes.issue(); !errors.Is(err, errNoPage) {
+			t.Errorf("without a token: %s, %v", address, err)
+		}
 		if got := ask(without, "GET", next()); got.Code != 401 {
 			t.Errorf("without a token: %d", got.Code)
 		}

@@ -24,7 +24,7 @@ type Web struct {
 	// Open lets everybody read who can connect, but for what servers have written and what requests are about. Set it for a loopback address only.
 	Open bool
 
-	// URL is where browsers find the page, with a slash at its end. Empty: no code is given for it.
+	// URL is where browsers find the page, with a slash at its end. Empty: no code is given for it, as without a Token.
 	URL string
 
 	// NoTry keeps the page from calling tools.

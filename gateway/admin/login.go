@@ -58,11 +58,15 @@ type codeAnswer struct {
 	URL string `json:"url"`
 }
 
+// usedCode is for a person. Who looks at command lines, as any user of a machine can, may be faster than the browser with the code in one.
+const usedCode = `This address was used, or is too old: "bowline page" gives another.
+If you see this at once, somebody else may have used it: then remove the file of the token, and start the gateway again.`
+
 // useCode logs a browser in. It is the one GET that changes something, since all that a program can do with a browser is to open an
 // address.
 func (e *entrance) useCode(w http.ResponseWriter, r *http.Request) {
 	if e.web.Token == "" || !e.codes.redeem(r.PathValue("code")) {
-		fail(w, r, http.StatusUnauthorized, errors.New("this code was used, or is too old: bowline page gives another"))
+		say(w, http.StatusUnauthorized, usedCode)
 		return
 	}
 	e.giveCookie(w, r)

@@ -53,10 +53,12 @@ func shownLines(text string) string {
 // the whole.
 func cut(text string) string {
 	const most = 120
-	for i, n := range []rune(text) {
-		if i == most || n == '\n' {
-			return string([]rune(text)[:i]) + "…"
+	n := 0
+	for i, c := range text {
+		if n == most || c == '\n' {
+			return text[:i] + "…"
 		}
+		n++
 	}
 	return text
 }

@@ -11,7 +11,9 @@ func (d *Door) Local() http.Handler { return d.entrance(guard{local: true}).rout
 
 // Web returns the handler for a TCP address.
 func (d *Door) Web(w Web) http.Handler {
-	d.codes.at(w.URL)
+	if w.Token != "" {
+		d.codes.at(w.URL)
+	}
 	return d.entrance(guard{web: w}).routes()
 }
 
