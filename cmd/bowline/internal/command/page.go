@@ -14,7 +14,9 @@ import (
 
 const pageLong = `Open the page of a running "bowline up" in your browser, logged in: whoever opens the
 address may act there. The address works once, within a minute. It is printed as
-well, in case no browser can be opened, as on a machine without a screen.`
+well, in case no browser can be opened, as on a machine without a screen. Other
+users of a machine may see the command line of a browser, and so the address, before
+it is used: on a shared one use --no-browser, which shows it to you only.`
 
 // newPage logs a browser in without a token on the command line or in the history of the browser.
 func newPage() *cobra.Command {
