@@ -40,7 +40,7 @@ func TestGuideSaysTheLimitsOfAGateway(t *testing.T) {
 		}
 		value, _ := constant.Int64Val(constant.ToInt(p.eval(p.consts[b.name])))
 		switch b.name {
-		case "warmUp", "mostPatience", "DefaultMax", "MaxEntries", "MaxBytes", "MaxEntry":
+		case "warmUp", "longestWait", "DefaultMax", "MaxEntries", "MaxBytes", "MaxEntry":
 			if !strings.Contains(guide, b.of.print(value)) {
 				t.Errorf("up.md does not say %s for %s", b.of.print(value), b.what)
 			}
