@@ -12,7 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"syscall"
+
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 const maxAnswer = 64 << 20 // bytes, of an answer and of an event
@@ -110,7 +111,7 @@ func (c *Client) ask(ctx context.Context, method, path string) (io.ReadCloser, e
 	}
 	response, err := c.http.Do(request)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, fs.ErrNotExist), network.IsRefused(err):
 		return nil, fmt.Errorf("%w at %s", ErrNotRunning, c.path)
 	case err != nil:
 		return nil, fmt.Errorf("the gateway at %s: %w", c.path, err)

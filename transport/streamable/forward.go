@@ -9,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/network"
@@ -46,7 +45,7 @@ func newForwarder(node *url.URL, by http.RoundTripper) http.Handler {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			gone, retried := errors.Is(err, errNodeGone), retriedOf(r)
 			switch {
-			case retried == ifGone && gone, retried == ifRefused && isRefused(err):
+			case retried == ifGone && gone, retried == ifRefused && network.IsRefused(err):
 				w.WriteHeader(http.StatusMisdirectedRequest)
 			case gone:
 				sessionNotFound(jsonrpc.ID{}).write(w)
@@ -112,7 +111,7 @@ func (d *dials) count(began time.Time, err error) (gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case !isRefused(err):
+	case !network.IsRefused(err):
 		d.refused = 0
 	case d.refused == 0:
 		d.refused, d.firstAt = 1, time.Now()
@@ -120,10 +119,4 @@ func (d *dials) count(began time.Time, err error) (gone bool) {
 		d.refused = maxFailedDials
 	}
 	return d.refused >= maxFailedDials
-}
-
-// isRefused reports whether a machine has refused a connection.
-func isRefused(err error) bool {
-	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
 }

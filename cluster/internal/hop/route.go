@@ -13,7 +13,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
-	"syscall"
+
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 // A route leads to one run of a node.
@@ -289,8 +290,7 @@ func (h *Hop) Gone(ctx context.Context, p Peer) bool {
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", p.Address)
 	if err != nil {
-		const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
-		return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
+		return network.IsRefused(err)
 	}
 	defer c.Close() // nothing was sent but a handshake
 	err = tls.Client(c, toPeer(h.certificate, p)).HandshakeContext(ctx)

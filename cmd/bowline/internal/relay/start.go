@@ -9,9 +9,12 @@ import (
 	"io/fs"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -29,8 +32,12 @@ type Starter struct {
 	Command []string // the program and its arguments; it prints a line to standard output when it can be reached, or when another one can
 }
 
-// Reach returns a link to the gateway. Of several processes that start one at the same time, each reaches the one that has the socket.
+// Reach returns a link to the gateway. Of several processes that start one at the same time, each reaches the one that has the socket. It fails if
+// somebody else could have put the socket there, who would be told what the host tells its servers.
 func (s *Starter) Reach(ctx context.Context) (transport.Link, error) {
+	if err := private.CheckFolder(filepath.Dir(s.Socket)); err != nil {
+		return nil, fmt.Errorf("the socket %s: %w", s.Socket, err)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, reachTime, fmt.Errorf("no gateway came at %s in %s: its log is %s", s.Socket, reachTime, s.Log))
 	defer cancel()
 	for {
@@ -49,7 +56,7 @@ func (s *Starter) Reach(ctx context.Context) (transport.Link, error) {
 
 // isNobodyThere reports whether no gateway has the socket. A path that is too long is invalid, and the gateway that is started says so in words.
 func isNobodyThere(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EINVAL)
+	return errors.Is(err, fs.ErrNotExist) || network.IsRefused(err) || errors.Is(err, syscall.EINVAL)
 }
 
 func (s *Starter) streams() *stdio.Streams {
