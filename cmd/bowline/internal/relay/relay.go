@@ -111,8 +111,9 @@ func (w *run) arrived(a attempt) {
 	}
 	w.gateway = bind(a.link, w.wake)
 	if hello := w.session.hello(); hello != nil {
-		w.stage = greeting
-		w.alarm.Reset(greetTime)
+		if w.stage = greeting; !w.timed {
+			w.alarm.Reset(greetTime)
+		}
 		w.toGateway(transport.Outbound{Frame: hello})
 		return
 	}
@@ -258,12 +259,13 @@ func (w *run) toGateway(frames ...transport.Outbound) {
 // over reports whether everything is done: the host is lost, or has closed its side and has all its answers.
 func (w *run) over() (bool, error) {
 	ended, loss := w.host.arrived.state()
+	served := w.stage == away || w.stage == live && len(w.gateway.queue) == 0 && !w.session.busy()
 	switch {
 	case loss != nil:
 		return true, fmt.Errorf("the host is gone: %w", loss.Reason)
-	case !ended || len(w.host.queue) > 0:
+	case !ended:
 		return false, nil
-	case w.stage == away || w.stage == live && len(w.gateway.queue) == 0 && !w.session.busy():
+	case served && len(w.host.queue) == 0:
 		return true, nil
 	case !w.timed:
 		w.timed = true

@@ -341,3 +341,58 @@ func TestTheHostLeaves(t *testing.T) {
 		})
 	}
 }
+
+// TestAHostThatHasLeftIsNotServedForLong checks that a relay ends, also if its host has closed its side and reads nothing, or if it has lost its
+// gateway and the next one does not answer.
+//
+// Guarantees: G-0092.5
+func TestAHostThatHasLeftIsNotServedForLong(t *testing.T) {
+	for name, leave := range map[string]func(host net.Conn, gateways chan *peer){
+		"reads nothing": func(host net.Conn, gateways chan *peer) {
+			gateway := <-gateways
+			go func() {
+				for { // more than the link to the host has room for
+					if _, err := gateway.c.Write([]byte(initialized + "\n")); err != nil {
+						return
+					}
+				}
+			}()
+			synctest.Wait()
+			host.Close()
+		},
+		"loses its gateway": func(host net.Conn, gateways chan *peer) {
+			gateway := <-gateways
+			host.Write([]byte(initialize + "\n"))
+			gateway.want(initialize)
+			gateway.send(result("1", agreement))
+			host.Write([]byte(request("2", "tools/list", "{}") + "\n"))
+			gateway.want(`"id":2`)
+			host.Close()
+			later(4 * time.Second)
+			gateway.c.Close()
+			(<-gateways).want("initialize")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, host := net.Pipe()
+				out, unread := net.Pipe()
+				link, err := (&stdio.Server{In: in, Out: out}).Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &theatre{host: &peer{t: t}, gateways: make(chan *peer, 8)}
+				ended := make(chan error, 1)
+				go func() { ended <- (&Relay{Say: s.say, Reach: s.reach}).Run(t.Context(), link) }()
+				leave(host, s.gateways)
+				later(9 * time.Second) // 5 for what was asked, and what it takes to close two links
+				select {
+				case <-ended:
+				default:
+					t.Error("the relay has not ended")
+				}
+				unread.Close()
+			})
+		})
+	}
+}
