@@ -91,7 +91,7 @@ func printServers(out io.Writer, r admin.Report) error {
 		if s.PID != 0 {
 			pid = fmt.Sprint(s.PID)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", render.Printable(s.Name), render.Printable(string(s.State)), pid, s.Restarts, s.Calls, s.Tools, whyOf(s, r.At))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", render.Flat(s.Name), render.Printable(string(s.State)), pid, s.Restarts, s.Calls, s.Tools, whyOf(s, r.At))
 	}
 	return table.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -81,9 +82,21 @@ func JSON(out io.Writer, value any) error {
 	if err := json.Indent(&document, raw, "", "  "); err != nil {
 		return err
 	}
-	document.WriteByte('\n')
-	_, err = document.WriteTo(out)
+	_, err = io.WriteString(out, withoutTricks(document.String())+"\n")
 	return err
+}
+
+// withoutTricks escapes what could drive a terminal. In JSON it is in texts only, and means the same to a program.
+func withoutTricks(document string) string {
+	var out strings.Builder
+	for _, c := range document {
+		if c != '\n' && isTrick(c) {
+			fmt.Fprintf(&out, `\u%04x`, c)
+			continue
+		}
+		out.WriteRune(c)
+	}
+	return out.String()
 }
 
 // Row writes a row of a table: one line, whatever the peer says.

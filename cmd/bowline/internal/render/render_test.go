@@ -2,7 +2,9 @@ package render
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -19,6 +21,19 @@ func TestPrintableLeavesNoControlCharacters(t *testing.T) {
 func TestPrintableLeavesNoTricks(t *testing.T) {
 	if got, want := Printable("a\u202eb\u2066c\u200fd\u2028e\u061cf é👩‍🚀"), "a\uFFFDb\uFFFDc\uFFFDd\uFFFDe\uFFFDf é👩‍🚀"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestJSONLeavesNoTricks checks that JSON on a terminal cannot drive it either, and is the same to a program.
+func TestJSONLeavesNoTricks(t *testing.T) {
+	const text = "a\x1b[2J\u009b2J \u202e\u2028é\u007f𝄞\n"
+	var out bytes.Buffer
+	if err := JSON(&out, map[string]string{"text": text}); err != nil {
+		t.Fatal(err)
+	}
+	var back struct{ Text string }
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.Text != text || Printable(out.String()) != out.String() || !strings.Contains(out.String(), "é") {
+		t.Errorf("%q: %q, %v", out.String(), back.Text, err)
 	}
 }
 

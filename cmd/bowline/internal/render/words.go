@@ -43,12 +43,17 @@ func Printable(text string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return r
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+		case isTrick(r):
 			return unicode.ReplacementChar
 		default:
 			return r
 		}
 	}, text)
+}
+
+// isTrick reports whether a character could drive a terminal, or reorder what stands on it.
+func isTrick(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
 // Indented indents a text by two spaces.
