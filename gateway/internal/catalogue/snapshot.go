@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -283,7 +284,7 @@ func (s *Snapshot) Notices(name string) []Notice {
 		}
 		for _, h := range s.merged[kind].hidden {
 			if h.Server == name {
-				hidden.add("%s is hidden: %s has the name %s", shown(h.Name), shown(h.By.Server), shown(h.Advertised))
+				hidden.add("%s is hidden: %s", shown(h.Name), why(h))
 			}
 		}
 		for _, text := range slices.Concat(list.notices, renamed.all(), hidden.all()) {
@@ -291,4 +292,12 @@ func (s *Snapshot) Notices(name string) []Notice {
 		}
 	}
 	return notices
+}
+
+// why says why a thing is hidden.
+func why(h names.Hidden) string {
+	if h.By == (names.Own{}) {
+		return "names that begin so are those of another server"
+	}
+	return fmt.Sprintf("%s has the name %s", shown(h.By.Server), shown(h.Advertised))
 }

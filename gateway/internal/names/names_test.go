@@ -109,6 +109,24 @@ func TestEqualBareNames(t *testing.T) {
 	}
 }
 
+// A bare name that begins as those of another server is offered by nobody, also while that server offers nothing.
+//
+// Guarantees: G-0090.2
+func TestBareNameOfAServerThatIsAway(t *testing.T) {
+	p := plan(t, 0, Server{Name: "first", Prefix: bare()}, Server{Name: "files"})
+	imitation, other := Own{"first", "files__write"}, Own{"first", "file__write"}
+	table := p.Table([]Own{imitation, other})
+	if own, ok := table.Own("files__write"); ok {
+		t.Errorf("files__write is %v", own)
+	}
+	if own, ok := table.Own("file__write"); !ok || own != other {
+		t.Errorf("file__write is %v", own)
+	}
+	if diff := cmp.Diff([]Hidden{{imitation, "files__write", Own{}}}, table.Hidden()); diff != "" {
+		t.Errorf("hidden (-want +got):\n%s", diff)
+	}
+}
+
 // A tool that calls itself what another is offered as loses, wherever it stands in the list: the one whose own name
 // was changed comes second, and both orders give the same table.
 //

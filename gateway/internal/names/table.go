@@ -5,6 +5,7 @@ package names
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // An Own is a thing as its server calls it: a tool or a prompt.
@@ -22,13 +23,22 @@ type Table struct {
 type Hidden struct {
 	Own
 	Advertised string
-	By         Own // has the name
+	By         Own // has the name; nobody, if it begins as those of another server, which may offer it at any time
 }
 
 // Table gives each name to one of the things: first to those whose name begins with their server, then to the first
 // in file order, then to the one whose own name was kept. The order of the list does not matter, and things without
 // a name are left out.
 func (p *Plan) Table(all []Own) *Table {
+	t, reserved := &Table{owners: make(map[string]Own, len(all)), names: make(map[Own]string, len(all))}, p.reserved()
+	for _, c := range p.claims(all) {
+		t.give(c, reserved)
+	}
+	return t
+}
+
+// claims returns the things that have a name, in the order in which they get it.
+func (p *Plan) claims(all []Own) []claim {
 	claims := make([]claim, 0, len(all))
 	for _, own := range all {
 		if name, notice := p.Name(own.Server, own.Name); name != "" {
@@ -36,16 +46,30 @@ func (p *Plan) Table(all []Own) *Table {
 		}
 	}
 	slices.SortFunc(claims, claim.compare)
-	t := &Table{owners: make(map[string]Own, len(claims)), names: make(map[Own]string, len(claims))}
-	for _, c := range claims {
-		switch owner, taken := t.owners[c.name]; {
-		case !taken:
-			t.owners[c.name], t.names[c.own] = c.own, c.name
-		case owner != c.own:
-			t.hidden = append(t.hidden, Hidden{c.own, c.name, owner})
-		}
+	return claims
+}
+
+// give gives a name to who claims it, or notes that somebody else has it.
+func (t *Table) give(c claim, reserved map[string]bool) {
+	begins, _, _ := strings.Cut(c.name, between)
+	switch owner, taken := t.owners[c.name]; {
+	case !taken && c.bare && begins != c.name && reserved[begins]:
+		t.hidden = append(t.hidden, Hidden{c.own, c.name, Own{}})
+	case !taken:
+		t.owners[c.name], t.names[c.own] = c.own, c.name
+	case owner != c.own:
+		t.hidden = append(t.hidden, Hidden{c.own, c.name, owner})
 	}
-	return t
+}
+
+// reserved returns what the names of servers begin with. While such a server is away, or has not answered yet, its calls must not go to one with
+// bare names.
+func (p *Plan) reserved() map[string]bool {
+	keys := make(map[string]bool, len(p.keys))
+	for _, key := range p.keys {
+		keys[key] = true
+	}
+	return keys
 }
 
 // A claim is a thing that wants a name.
