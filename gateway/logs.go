@@ -14,9 +14,15 @@ type levels struct {
 	unclaimed atomic.Int64 // messages that nobody got
 
 	mu      sync.Mutex
-	wanted  protocol.LogLevel          // the most verbose one; "": nobody wants messages
-	changes int                        // how often it may have changed
-	users   map[*server.Session]string // the identities of those who have chosen a level
+	wanted  protocol.LogLevel           // the most verbose one; "": nobody wants messages
+	changes int                         // how often it may have changed
+	users   map[*server.Session]logUser // the sessions that there are
+}
+
+// A logUser is whose session it is that has chosen a level.
+type logUser struct {
+	identity string
+	chose    bool
 }
 
 // now returns the level, and a number that is another one after each change.
@@ -26,30 +32,50 @@ func (l *levels) now() (protocol.LogLevel, int) {
 	return l.wanted, l.changes
 }
 
-// choose notes the level of a session, and of one that has ended that it has none.
-func (l *levels) choose(s *server.Session, identity string, ended bool) {
+// choose notes that a session has chosen a level. One that has ended meanwhile wants no messages, and would never be forgotten.
+func (l *levels) choose(s *server.Session, identity string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users == nil {
-		l.users = make(map[*server.Session]string)
-	}
-	if _, chose := l.users[s]; ended && !chose {
-		return
-	}
-	if l.users[s] = identity; ended {
-		delete(l.users, s)
-	}
-	l.changes++
-	l.wanted = ""
-	for other := range l.users {
-		l.wanted = moreVerbose(l.wanted, other.LogLevel())
+	if _, exists := l.users[s]; exists {
+		l.users[s] = logUser{identity, true}
+		l.update()
 	}
 }
 
-// sessionContext notices when the session of a client ends.
+// update finds the level anew. The caller holds mu.
+func (l *levels) update() {
+	l.changes++
+	l.wanted = ""
+	for s, user := range l.users {
+		if user.chose {
+			l.wanted = moreVerbose(l.wanted, s.LogLevel())
+		}
+	}
+}
+
+func (l *levels) begin(s *server.Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users == nil {
+		l.users = make(map[*server.Session]logUser)
+	}
+	l.users[s] = logUser{}
+}
+
+func (l *levels) end(s *server.Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	chose := l.users[s].chose
+	if delete(l.users, s); chose {
+		l.update()
+	}
+}
+
+// sessionContext notices when the session of a client begins and ends.
 func (l *levels) sessionContext(given func(context.Context, *server.Session) context.Context) func(context.Context, *server.Session) context.Context {
 	return func(ctx context.Context, s *server.Session) context.Context {
-		context.AfterFunc(ctx, func() { l.choose(s, "", true) })
+		l.begin(s)
+		context.AfterFunc(ctx, func() { l.end(s) })
 		if given != nil {
 			return given(ctx, s)
 		}
@@ -62,11 +88,14 @@ func (l *levels) everybody() (all []*server.Session, same bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := ""
-	for s, identity := range l.users {
-		if len(all) > 0 && identity != of {
+	for s, user := range l.users {
+		switch {
+		case !user.chose:
+			continue
+		case len(all) > 0 && user.identity != of:
 			return nil, false
 		}
-		of, all = identity, append(all, s)
+		of, all = user.identity, append(all, s)
 	}
 	return all, true
 }

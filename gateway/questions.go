@@ -192,7 +192,7 @@ func identityOf(call context.Context) string { return server.RequestFrom(call).O
 
 // onLogLevel makes the servers that are ready log as a client wants. The others learn of it before the next call.
 func (g *Gateway) onLogLevel(ctx context.Context, s *server.Session) {
-	g.levels.choose(s, identityOf(ctx), false)
+	g.levels.choose(s, identityOf(ctx))
 	var asking sync.WaitGroup
 	for _, u := range g.upstreams() {
 		if session, running := g.set.Session(u.Name); running && session.Status().State == conn.Ready {
