@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,6 +45,8 @@ func (e *awayError) Error() string {
 	switch {
 	case e.State == conn.Ready:
 		fmt.Fprintf(&text, "the server %q has not answered: %s", e.Server, e.why)
+	case e.State == conn.Closing: // a word of connections: who has stopped the server reads "stopped" everywhere else
+		fmt.Fprintf(&text, "the server %q is away: %s", e.Server, cmp.Or(e.Reason, e.why))
 	default:
 		fmt.Fprintf(&text, "the server %q is away (%s)", e.Server, e.State)
 		if e.Reason != "" {

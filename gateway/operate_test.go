@@ -40,7 +40,7 @@ func TestDoActsOnOneServer(t *testing.T) {
 	if err := f.Do(timeout(t), "a", admin.Wake); err == nil {
 		t.Error("a server that is stopped was woken")
 	}
-	if !isError() || !strings.Contains(said, "it was stopped") {
+	if !isError() || !strings.Contains(said, `is away: it was stopped`) {
 		t.Errorf("a server that is stopped has answered %q", said)
 	}
 	do(admin.Start)
