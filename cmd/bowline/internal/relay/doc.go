@@ -3,6 +3,7 @@
 // the session of its host, which sees no more of it than calls that have failed.
 //
 //	session.go   what the host has agreed on and has under way; pure
+//	messages.go  what messages say, and the frames of those that are made here; pure
 //	failure.go   how a request fails that no gateway has answered; pure
 //	relay.go     the loop: which message is passed on when
 //	end.go       one of the two links, with what has come from it and what it has no room for

@@ -192,14 +192,21 @@ func (w *run) fromHost(ctx context.Context) bool {
 		return false
 	case frame == nil:
 		w.Say("a message of the host was too long, and is lost")
-	case w.stage == away:
-		if answer := w.session.refuse(frame, w.why); answer != nil {
-			w.toHost(answer)
-		}
-	default:
-		w.toGateway(w.session.fromHost(frame)...)
+		return true
+	}
+	for _, message := range w.session.each(frame) {
+		w.passOn(message)
 	}
 	return true
+}
+
+// passOn gives a message of the host to the gateway, or refuses it while there is none.
+func (w *run) passOn(message []byte) {
+	if w.stage != away {
+		w.toGateway(w.session.fromHost(message)...)
+	} else if answer := w.session.refuse(message, w.why); answer != nil {
+		w.toHost(answer)
+	}
 }
 
 // lost ends the calls of a gateway that is gone, and reaches for another one. One that was gone at once would be gone again.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -220,6 +221,42 @@ func TestTheSessionOfAHostGoesOn(t *testing.T) {
 		ping := idOf(s.host.want("ping"))
 		second.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
 		s.host.want(`{"requestId":` + ping + `}`)
+	})
+}
+
+// TestBatches checks that each message of a batch is passed on and answered, also when the gateway is lost and when there is none. A revision
+// without batches has none, and what is no batch is for the gateway.
+//
+// Guarantees: G-0092.3, G-0092.5
+func TestBatches(t *testing.T) {
+	batch := func(of ...string) string { return "[" + strings.Join(of, ",") + "]" }
+	call := func(id string) string { return request(id, "tools/call", `{"name":"x"}`) }
+	play(t, nil, func(t *testing.T, s *theatre) {
+		s.host.send(initialize)
+		gateway := <-s.gateways
+		gateway.want(initialize)
+		gateway.send(result("1", strings.ReplaceAll(agreement, "2025-11-25", protocol.Since(protocol.Batches))))
+		s.host.want("protocolVersion")
+		gateway.send(request("7", "roots/list", "{}"))
+		question := idOf(s.host.want("roots/list"))
+		s.host.send(batch(initialized, call("2"), result(question, `{"roots":[]}`), call("3")))
+		gateway.want(initialized, call("2"), result("7", `{"roots":[]}`), call("3"))
+		gateway.send(result("3", `{"content":[]}`))
+		s.host.want(`"id":3`)
+		s.host.send("[]", batch(call("4"), "5"))
+		gateway.want("[]", batch(call("4"), "5"))
+		later(time.Hour)
+		s.fail(errors.New("no such file"))
+		gateway.c.Close()
+		s.host.want(`"id":2`)
+		s.host.send(batch(call("5"), initialized, call("6")))
+		s.host.want(`"id":5`, `"id":6`)
+		s.host.nothing()
+	})
+	play(t, nil, func(t *testing.T, s *theatre) {
+		gateway := s.begin()
+		s.host.send(batch(call("2")))
+		gateway.want(batch(call("2")))
 	})
 }
 

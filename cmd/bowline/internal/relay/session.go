@@ -5,7 +5,6 @@ package relay
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,7 +60,24 @@ var again = []string{
 	protocol.MethodSetLogLevel, protocol.MethodSubscribe, protocol.MethodUnsubscribe, protocol.MethodListen,
 }
 
-// fromHost returns what the gateway gets for a frame of the host. An answer to a question of a gateway that is gone is for nobody.
+// each returns the messages of a frame of the host. A batch is taken apart in the revision that has them, since each of its requests has an
+// outcome of its own: its answers come one by one. What is no message stays as it is, for the gateway says what is wrong with it.
+func (s *session) each(frame []byte) [][]byte {
+	if !protocol.Has(s.version, protocol.Batches) || !jsonrpc.IsBatch(frame) {
+		return [][]byte{frame}
+	}
+	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
+	if err != nil || slices.ContainsFunc(items, func(i jsonrpc.Item) bool { return i.Err != nil }) {
+		return [][]byte{frame}
+	}
+	frames := make([][]byte, len(items))
+	for i := range items {
+		frames[i] = encode(&items[i].Message)
+	}
+	return frames
+}
+
+// fromHost returns what the gateway gets for a message of the host. An answer to a question of a gateway that is gone is for nobody.
 func (s *session) fromHost(frame []byte) []transport.Outbound {
 	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
 	if err != nil {
@@ -71,7 +87,7 @@ func (s *session) fromHost(frame []byte) []transport.Outbound {
 	case jsonrpc.KindRequest:
 		return []transport.Outbound{{Frame: frame, Tag: s.begin(&m)}}
 	case jsonrpc.KindNotification:
-		s.told(&m, frame)
+		s.notifiedByHost(&m, frame)
 		return []transport.Outbound{{Frame: frame}}
 	default:
 		id, asked := s.questions[m.ID]
@@ -102,8 +118,8 @@ func (s *session) number() int64 {
 	return s.numbers
 }
 
-// told records a notification of the host. A request that it has cancelled is not answered any more.
-func (s *session) told(m *jsonrpc.Message, frame []byte) {
+// notifiedByHost records a notification of the host. A request that it has cancelled is not answered any more.
+func (s *session) notifiedByHost(m *jsonrpc.Message, frame []byte) {
 	switch m.Method {
 	case protocol.NotificationInitialized:
 		s.initialized = bytes.Clone(frame)
@@ -126,7 +142,7 @@ func (s *session) fromGateway(frame []byte) [][]byte {
 		s.questions[id] = m.ID
 		return [][]byte{jsonrpc.AppendRequest(nil, id, m.Method, m.Params)}
 	case m.Kind == jsonrpc.KindNotification:
-		return s.heard(&m, frame)
+		return s.notifiedByGateway(&m, frame)
 	}
 	if _, ours := s.repeated[m.ID]; ours {
 		delete(s.repeated, m.ID)
@@ -157,8 +173,8 @@ func (s *session) settle(c *call, m *jsonrpc.Message) {
 	}
 }
 
-// heard returns what the host gets for a notification of the gateway.
-func (s *session) heard(m *jsonrpc.Message, frame []byte) [][]byte {
+// notifiedByGateway returns what the host gets for a notification of the gateway.
+func (s *session) notifiedByGateway(m *jsonrpc.Message, frame []byte) [][]byte {
 	switch m.Method {
 	case protocol.NotificationCancelled:
 		id, _ := idIn(m.Params)
@@ -222,14 +238,14 @@ func (s *session) unreached(why string) (frames [][]byte) {
 	return frames
 }
 
-// refuse returns the answer to a frame of the host while no gateway can be reached; nil if it needs none.
+// refuse returns the answer to a message of the host while no gateway can be reached; nil if it needs none.
 func (s *session) refuse(frame []byte, why string) []byte {
 	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
 	switch {
 	case err != nil:
 		return nil
 	case m.Kind == jsonrpc.KindNotification:
-		s.told(&m, frame)
+		s.notifiedByHost(&m, frame)
 		return nil
 	case m.Kind != jsonrpc.KindRequest:
 		return nil
@@ -319,66 +335,4 @@ func (s *session) resume() (toGateway []transport.Outbound, toHost [][]byte) {
 		toGateway = append(toGateway, transport.Outbound{Frame: jsonrpc.AppendRequest(nil, id, c.method, c.params), Tag: c.tag})
 	}
 	return toGateway, toHost
-}
-
-// agreed returns what a result of initialize says: the revision, and the notifications of lists that may come.
-func agreed(result []byte) (version string, lists []string) {
-	var r struct {
-		ProtocolVersion string
-		Capabilities    map[string]json.RawMessage
-	}
-	_ = json.Unmarshal(result, &r) // one that is broken has agreed on nothing
-	for _, of := range [...]struct{ capability, list string }{
-		{"tools", protocol.NotificationToolsListChanged}, {"prompts", protocol.NotificationPromptsListChanged}, {"resources", protocol.NotificationResourcesListChanged},
-	} {
-		if told, _ := jsonrpc.Member(r.Capabilities[of.capability], "listChanged"); string(told) == "true" {
-			lists = append(lists, of.list)
-		}
-	}
-	return r.ProtocolVersion, lists
-}
-
-// changes returns the notifications that a subscriptions/listen has missed, by what a gateway has acknowledged.
-func changes(acknowledged []byte) (frames [][]byte) {
-	meta, _ := jsonrpc.Member(acknowledged, "_meta")
-	filter, _ := jsonrpc.Member(acknowledged, "notifications")
-	for _, of := range [...]struct{ member, list string }{
-		{"toolsListChanged", protocol.NotificationToolsListChanged}, {"promptsListChanged", protocol.NotificationPromptsListChanged}, {"resourcesListChanged", protocol.NotificationResourcesListChanged},
-	} {
-		if told, _ := jsonrpc.Member(filter, of.member); string(told) == "true" {
-			frames = append(frames, jsonrpc.AppendNotification(nil, of.list, []byte(`{"_meta":`+string(meta)+`}`)))
-		}
-	}
-	var uris []json.RawMessage
-	text, _ := jsonrpc.Member(filter, "resourceSubscriptions")
-	_ = json.Unmarshal(text, &uris) // there may be none
-	for _, uri := range uris {
-		frames = append(frames, jsonrpc.AppendNotification(nil, protocol.NotificationResourcesUpdated, []byte(`{"_meta":`+string(meta)+`,"uri":`+string(uri)+`}`)))
-	}
-	return frames
-}
-
-func isModern(params []byte) bool {
-	meta, _ := jsonrpc.Member(params, "_meta")
-	version, _ := jsonrpc.Member(meta, protocol.MetaProtocolVersion)
-	return version != nil
-}
-
-// idIn returns the request that a notifications/cancelled names.
-func idIn(params []byte) (jsonrpc.ID, bool) {
-	text, _ := jsonrpc.Member(params, "requestId")
-	id, err := jsonrpc.ParseID(text)
-	return id, err == nil
-}
-
-func cancelled(id jsonrpc.ID) []byte {
-	return jsonrpc.AppendNotification(nil, protocol.NotificationCancelled, append(id.Append([]byte(`{"requestId":`)), '}'))
-}
-
-// answer returns an answer of the host under the gateway's own id.
-func answer(id jsonrpc.ID, m *jsonrpc.Message) []byte {
-	if m.Kind == jsonrpc.KindError {
-		return jsonrpc.AppendError(nil, id, m.Error)
-	}
-	return jsonrpc.AppendResult(nil, id, m.Result)
 }
