@@ -1,9 +1,13 @@
 package admin
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // The head says the worst that needs somebody, and counts what is well.
@@ -91,5 +95,19 @@ func TestWhatAPersonReads(t *testing.T) {
 		if got := isForm(&http.Request{Header: http.Header{"Content-Type": {form}}}); got != want {
 			t.Errorf("%q is a form: %v", form, got)
 		}
+	}
+}
+
+// A reason is as long as a person reads: a server writes it, and each of its last states keeps one.
+//
+// Guarantees: G-0091.14
+func TestReasonsAreBounded(t *testing.T) {
+	why := conn.Reason{Kind: conn.HandshakeFailed, Err: errors.New(strings.Repeat("é", maxReason))}
+	if got := ChangeOf(telemetry.Transition{Reason: why}).Reason; len(got) > maxReason+len("…") || !strings.HasPrefix(got, "handshake failed: éé") || !strings.HasSuffix(got, "é…") {
+		t.Errorf("%d bytes: %.40s", len(got), got)
+	}
+	var s ServerReport
+	if s.Connection(conn.Status{State: conn.Backoff, Reason: why, LastFailure: why}); len(s.Reason) > maxReason+len("…") || s.LastFailure != s.Reason {
+		t.Errorf("%d and %d bytes", len(s.Reason), len(s.LastFailure))
 	}
 }

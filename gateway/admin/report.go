@@ -142,12 +142,19 @@ func stateOf(s conn.State) State {
 	}
 }
 
-// reasonText returns the kind of a reason, and what caused it unless that says the same.
+const maxReason = 4 << 10 // bytes
+
+// reasonText returns the kind of a reason, and what caused it unless that says the same. A server may have written it, as much as a message can
+// have, and is refused again and again.
 func reasonText(r conn.Reason) string {
 	if r.Err == nil || r.Err.Error() == string(r.Kind) {
 		return string(r.Kind)
 	}
-	return string(r.Kind) + ": " + r.Err.Error()
+	text := string(r.Kind) + ": " + r.Err.Error()
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "…" // which does not keep the whole
+	}
+	return text
 }
 
 // urgency sorts what needs a person before what does not.
