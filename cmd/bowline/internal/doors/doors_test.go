@@ -113,6 +113,9 @@ func TestWhatIsTaken(t *testing.T) {
 	if said, err := opened(t, Options{File: "b.json", Page: ":0"}); err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http://127.0.0.1:") {
 		t.Errorf("an address of this machine: %q, %v", said, err)
 	}
+	if said, err := opened(t, Options{File: "c.json", Page: "0.0.0.0:0", Insecure: true}); err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http://127.0.0.1:") {
+		t.Errorf("all addresses of this machine: %q, %v", said, err)
+	}
 }
 
 // Without a folder for settings the page is served, and says that nobody can act there, and what to set.

@@ -77,10 +77,19 @@ func (d *Doors) openPage(o Options) error {
 		how = "nobody can act there: " + err.Error()
 	}
 	host, _, _ := net.SplitHostPort(o.Page) // it is one: something listens there
-	address := "http://" + listener.Addr().String() + "/"
+	address := urlOf(listener)
 	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}, URL: address, NoTry: o.NoTry}))
 	o.Say("the page is " + address + "; " + how)
 	return nil
+}
+
+// urlOf returns the URL of the page for a browser of this machine. To listen at all addresses is to listen there as well.
+func urlOf(listener net.Listener) string {
+	host, port, _ := net.SplitHostPort(listener.Addr().String()) // it always has a port
+	if net.ParseIP(host).IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/"
 }
 
 func (d *Doors) serve(listener net.Listener, handler http.Handler) {
