@@ -29,8 +29,8 @@
 // # Goroutines and bounds
 //
 // The package starts no goroutine: a stream runs on the goroutine of its request, and ends with it or with Close. At most
-// MaxViewers streams are open; another one gets 503. A viewer that does not read for 5 s is dropped, so it can hold up
-// nobody. All methods may be called from every goroutine. Without viewers nothing is rendered.
+// MaxViewers streams are open with the token, and as many without; another one gets 503. A viewer that does not read for 5 s is
+// dropped, so it can hold up nobody. All methods may be called from every goroutine. Without viewers nothing is rendered.
 //
 // See docs/adr/0091-admin-door-and-page.md.
 package admin

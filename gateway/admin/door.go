@@ -54,7 +54,7 @@ const (
 var ErrNoServer = errors.New("no such server")
 
 const (
-	// MaxViewers is how many streams of events may be open at each entrance.
+	// MaxViewers is how many streams of events may be open at each entrance, and how many more by those who have no token.
 	MaxViewers = 64
 
 	actTime   = 30 * time.Second // for an action

@@ -7,13 +7,14 @@ import (
 )
 
 // An entrance is a way into a Door. It has its own seats for viewers, so that nobody who comes in by one can keep out
-// those who come in by another.
+// those who come in by another, nor who has no token those who have it.
 type entrance struct {
 	*Door
 	guard
-	seats chan struct{}
-	tries chan struct{} // calls of the page
-	drawn renderings
+	seats  chan struct{} // of those who know the token
+	guests chan struct{} // seats of the others
+	tries  chan struct{} // calls of the page
+	drawn  renderings
 }
 
 // A part of the page is replaced as a whole.

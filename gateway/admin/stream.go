@@ -24,14 +24,18 @@ type stream struct {
 
 // open takes a seat and begins a stream. The caller calls leave in the end. If ok is false, the request is answered.
 func (e *entrance) open(w http.ResponseWriter, r *http.Request) (s stream, leave func(), ok bool) {
+	seats := e.seats
+	if !e.knows(r) {
+		seats = e.guests
+	}
 	select {
-	case e.seats <- struct{}{}:
+	case seats <- struct{}{}:
 	default:
 		w.Header().Set("Retry-After", "5")
 		fail(w, r, http.StatusServiceUnavailable, fmt.Errorf("%d viewers are here already", MaxViewers))
 		return s, nil, false
 	}
-	leave = func() { <-e.seats }
+	leave = func() { <-seats }
 	s = stream{w, http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")

@@ -55,7 +55,7 @@ func TestAViewerSeesChanges(t *testing.T) {
 }
 
 // Of 64 viewers each has a seat, the next is refused, and one that leaves makes room. Who comes in by another door is not
-// kept out.
+// kept out, and who has the token is not by those who have none.
 //
 // Guarantees: G-0091.5
 func TestViewersAreBounded(t *testing.T) {
@@ -63,7 +63,7 @@ func TestViewersAreBounded(t *testing.T) {
 		f := newFake(files())
 		d := New(f)
 		defer d.Close()
-		web, local := d.Web(Web{Open: true}), d.Local()
+		web, local := d.Web(Web{Open: true, Token: "t0ken"}), d.Local()
 		var viewers []*viewer
 		for range MaxViewers {
 			viewers = append(viewers, look(t, web, "/v1/events"))
@@ -71,6 +71,14 @@ func TestViewersAreBounded(t *testing.T) {
 		synctest.Wait()
 		if got := ask(web, "GET", "/v1/events"); got.Code != 503 || got.Header().Get("Retry-After") == "" {
 			t.Errorf("one more: %d %s", got.Code, got.Body)
+		}
+		if got := ask(web, "GET", "/page/events"); got.Code != 503 {
+			t.Errorf("one more at the page: %d %s", got.Code, got.Body)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		if got := ask(web, "GET", "/v1/events", token, func(r *http.Request) { *r = *r.WithContext(ctx) }); got.Code != 200 {
+			t.Errorf("one with the token: %d %s", got.Code, got.Body)
 		}
 		viewers[0].leave()
 		<-viewers[0].gone
