@@ -7,7 +7,8 @@ import (
 	"net/http"
 )
 
-// done answers a request that acts: a program with an empty response, and a form with the page.
+// done answers a request that acts: a program with an empty response, and a form with the page. What has failed is no fault of the door, but of how
+// the gateway is just now, so it is a conflict: a program that tries again later may succeed.
 func done(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNoServer):

@@ -38,7 +38,8 @@ func (c *codes) at(page string) {
 	c.page = page
 }
 
-// issue returns the address that logs a browser in. The oldest code goes if there are too many.
+// issue returns the address that logs a browser in. The oldest code goes if there are too many: a program that asks again and again
+// must not keep a person out, nor fill the memory.
 func (c *codes) issue() (address string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

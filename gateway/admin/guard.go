@@ -48,7 +48,8 @@ const (
 	formField                 = "form" // proves that the page was read, and not only its cookie sent
 )
 
-// checked refuses what another site may have sent, whatever it asks for, and says what browsers may do with answers.
+// checked refuses what another site may have sent, whatever it asks for, and says what browsers may do with answers: load nothing from elsewhere,
+// run nothing that stands in the page, show it in no frame of another site, where clicks could be stolen, and keep no copy of it.
 func (g guard) checked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -77,7 +78,8 @@ func (g guard) isHost(host string) bool {
 	return err == nil || strings.EqualFold(name, "localhost") || slices.ContainsFunc(g.web.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
-// fromHere reports whether a browser says that this door's own page has sent the request, or no browser has.
+// fromHere reports whether a browser says that this door's own page has sent the request, or no browser has. Older browsers send no
+// Sec-Fetch-Site, and none sends an Origin with what a page loads as an image: so both are looked at.
 func fromHere(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && !isLink(r) {
 		return false
@@ -115,7 +117,8 @@ func (g guard) gate(next http.HandlerFunc, open bool, refuse http.HandlerFunc) h
 	})
 }
 
-// acts guards what changes something.
+// acts guards what changes something. A cookie alone is not enough, since a browser sends it with whatever another page at this host asks for; the
+// field of a form is known only to who could read the page.
 func (g guard) acts(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		byPage := !g.local && !g.bearer(r)
