@@ -22,7 +22,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// open takes a seat and begins a stream. There is no queue for a seat: who is refused asks again, as a browser does. The caller calls leave in the end. If ok is false, the request is answered.
+// open takes a seat and begins a stream. There is no queue for a seat: who is refused asks again, as the page does. The caller calls leave in the
+// end. If ok is false, the request is answered.
 func (e *entrance) open(w http.ResponseWriter, r *http.Request) (s stream, leave func(), ok bool) {
 	seats := e.seats
 	if !e.knows(r) {
