@@ -18,6 +18,8 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
@@ -203,6 +205,9 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 			t.Errorf("the tests of the alerts have %s, which does not exist", name)
 		}
 	}
+	for _, line := range typeLine.FindAllStringSubmatch(pageOfAGateway(t), -1) { // README.md names some
+		there[line[1]] = true
+	}
 	readme := string(document(t, "README.md"))
 	for _, line := range typeLine.FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(readme, "`"+line[1]+"`") {
@@ -215,6 +220,30 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 		}
 	}
 }
+
+// pageOfAGateway returns the metrics of a gateway without servers.
+func pageOfAGateway(t *testing.T) string {
+	t.Helper()
+	g := gateway.New(gateway.Options{})
+	door := admin.New(reloading{g})
+	t.Cleanup(func() {
+		door.Close()
+		if err := g.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	w := httptest.NewRecorder()
+	door.Web(admin.Web{Token: "t", Open: true}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/metrics", http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("/metrics: %d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// A reloading gateway has no file.
+type reloading struct{ *gateway.Gateway }
+
+func (reloading) Reload(context.Context) error { return nil }
 
 // TestDashboardShowsWhatIsSelected checks that each query of the dashboard selects by connection, or
 // by the server's address, if its metric has that label.
