@@ -45,7 +45,7 @@ var gatewayBounds = []bound{
 	{"the file of `catalogue`", "gateway/internal/catalogue", "MaxFile", size, "it is neither read nor saved"},
 	{"lines of its standard error that are kept of each server", "gateway/admin", "TailLines", number, "the oldest go"},
 	{"one of them", "gateway/admin", "TailLine", size, "the rest is cut off"},
-	{"viewers of the page, and as many of the socket", "gateway/admin", "MaxViewers", number, "503"},
+	{"viewers of the page who have logged in, as many others, and as many at the socket", "gateway/admin", "MaxViewers", number, "503"},
 }
 
 // boundsOfGateway returns the section of the page. A constant that is renamed is a problem, so that no row goes missing silently. Only constants of the
