@@ -82,7 +82,7 @@ func (l *lifecycle) isLater(s *mcpjson.Server) bool {
 	if u == nil || !u.rule.OnDemand || !l.known(s.Name) {
 		return false
 	}
-	u.use.Rest(true)
+	u.use.SetAsleep(true)
 	return true
 }
 
@@ -94,7 +94,7 @@ func (l *lifecycle) startIfAsleep(ctx context.Context, u *upstream) error {
 	err := l.set.Start(ctx, u.Name)
 	if u.note(""); err != nil {
 		u.note(err.Error())
-		u.use.Rest(true) // the next use tries again
+		u.use.SetAsleep(true) // the next use tries again
 	}
 	u.notifier.notify()
 	return err

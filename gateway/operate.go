@@ -27,7 +27,7 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 	switch action {
 	case admin.Stop:
 		u.note("")
-		u.use.Rest(false)
+		u.use.SetAsleep(false)
 		return g.set.Stop(ctx, name)
 	case admin.Start:
 		err = g.set.Start(ctx, name)

@@ -41,8 +41,8 @@ func (u *Use) Begin() {
 	u.used, u.asleep, u.failure = u.started, false, ""
 }
 
-// Rest says whether the next use starts a server that does not run.
-func (u *Use) Rest(asleep bool) {
+// SetAsleep says whether the next use starts a server that does not run.
+func (u *Use) SetAsleep(asleep bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.asleep = asleep
