@@ -221,6 +221,53 @@ func TestInputsAreAskedOnATerminal(t *testing.T) {
 	wantPrinted(t, screen, " hello there\n")
 }
 
+// TestAReloadAsksOnlyForWhatIsNew answers an input of a gateway, and reads its file again, first as it was, and then with another input.
+//
+// Guarantees: G-0088.13
+func TestAReloadAsksOnlyForWhatIsNew(t *testing.T) {
+	inputs := func(ids ...string) string {
+		text, uses := "", ""
+		for _, id := range ids {
+			text += `{"id": "` + id + `", "type": "promptString", "description": "please"},`
+			uses += "${input:" + id + "}"
+		}
+		return `{"inputs": [` + text + `], "servers": {"a": {"command": "$SELF", "env": {"X": "` + uses + `", "` + role + `": "odd"}}}}`
+	}
+	path := writeConfig(t, "mcp.json", inputs("one"))
+	up := command(t, "up", path, "--http", ":0", "--admin", "off")
+	terminal := attach(t, up)
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	seen, screen, buffer := 0, "", make([]byte, 4096)
+	await := func(fragment string) {
+		t.Helper()
+		for !strings.Contains(screen[seen:], fragment) {
+			n, err := terminal.Read(buffer)
+			if screen += string(buffer[:n]); err != nil || strings.Count(screen, "one - please") > 1 {
+				t.Fatalf("%q is not on the terminal, %v:\n%s", fragment, err, screen)
+			}
+		}
+		seen += strings.Index(screen[seen:], fragment) + len(fragment)
+	}
+	await("> ")
+	terminal.WriteString("first\n")
+	await("serving")
+	up.Process.Signal(syscall.SIGHUP)
+	await("the file was read again")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(inputs("one", "two"), "$SELF", executable(t))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	up.Process.Signal(syscall.SIGHUP)
+	await("two - please")
+	terminal.WriteString("second\n")
+	await("the file was read again")
+	up.Process.Signal(syscall.SIGTERM)
+	if status := exitStatus(t, up.Wait()); status != 0 {
+		t.Errorf("status %d", status)
+	}
+}
+
 // TestServersCannotDriveATerminal checks that control characters in answers are not printed.
 func TestServersCannotDriveATerminal(t *testing.T) {
 	for _, args := range [][]string{{"read", "book://moby"}, {"inspect"}, {"inspect", "--json"}} {

@@ -108,6 +108,7 @@ type upping struct {
 	linger     time.Duration // how long such a gateway outlives its last host
 
 	reloading sync.Mutex // a reload reads the file and applies it, and no other comes between
+	inputs    inputs
 }
 
 // newUp only names the flags; upping.run says what they mean.
@@ -330,7 +331,7 @@ func (u *upping) keepSessions(cmd *cobra.Command) *streamable.FileSessions {
 }
 
 // load reads the file. It asks for the inputs that its servers need. Who names a file on the command line trusts it, so nobody is
-// asked whether its commands may run. A reload reads it again, and may then have other inputs to ask for.
+// asked whether its commands may run. A reload reads it again, and asks for the inputs that are new.
 func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*mcpjson.File, error) {
 	file, err := process.Await(cmd.Context(), read)
 	if errors.Is(err, syscall.EISDIR) {
@@ -339,7 +340,7 @@ func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*
 		return nil, err
 	}
 	user := ask.New(cmd.InOrStdin(), cmd.ErrOrStderr())
-	file.Ask = func(in mcpjson.Input) (string, error) { return user.Input(cmd.Context(), in) }
+	file.Ask = u.inputs.ask(func(in mcpjson.Input) (string, error) { return user.Input(cmd.Context(), in) })
 	return file, nil
 }
 
