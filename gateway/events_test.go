@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,22 +106,22 @@ func TestListsThatChangeAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := two()
 		f := newFleet(t, protocol.Latest, servers)
-		told := 0
+		var told atomic.Int64
 		session := f.client(protocol.Latest, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 			if _, ok := e.(*client.ToolsChanged); ok {
-				told++
+				told.Add(1)
 			}
 		}})
 		toolNames(t, session)
 		<-time.NewTimer(5 * time.Second).C
 		synctest.Wait()
-		told = 0
+		told.Store(0)
 		for i := range 100 {
 			server.AddTool(servers[[]string{"a", "b"}[i%2]], protocol.Tool{Name: fmt.Sprint("t", i)}, func(context.Context, struct{}) (string, error) { return "", nil })
 			<-time.NewTimer(50 * time.Millisecond).C
 		}
-		if told < 3 || told > 6 {
-			t.Errorf("told %d times in 5 s", told)
+		if n := told.Load(); n < 3 || n > 6 {
+			t.Errorf("told %d times in 5 s", n)
 		}
 	})
 }
