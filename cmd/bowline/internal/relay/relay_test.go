@@ -224,6 +224,25 @@ func TestTheSessionOfAHostGoesOn(t *testing.T) {
 	})
 }
 
+// TestARequestIsSentAgainOnce checks that a request which ends each gateway does not end them all. A subscription goes on.
+//
+// Guarantees: G-0092.3
+func TestARequestIsSentAgainOnce(t *testing.T) {
+	const read, listen = "resources/read", "subscriptions/listen"
+	play(t, nil, func(t *testing.T, s *theatre) {
+		s.host.send(request("1", read, `{"uri":"a:b"}`), request("2", listen, "{}"))
+		for range 2 {
+			gateway := <-s.gateways
+			gateway.want(read, listen)
+			later(time.Hour)
+			gateway.c.Close()
+		}
+		s.host.want(`"id":1,"error"`)
+		(<-s.gateways).want(listen)
+		s.host.nothing()
+	})
+}
+
 // TestBatches checks that each message of a batch is passed on and answered, also when the gateway is lost and when there is none. A revision
 // without batches has none, and what is no batch is for the gateway.
 //

@@ -43,6 +43,7 @@ type call struct {
 	modern       bool   // of a revision without sessions
 	task         bool   // the answer is not a result of the method, but a task
 	params       []byte // if it may be sent again
+	resent       bool   // it was
 	acknowledged bool   // of subscriptions/listen: the host has been told
 }
 
@@ -212,7 +213,7 @@ func (s *session) lost(unsent map[transport.Tag]bool, why string) (frames [][]by
 	s.greeting = jsonrpc.ID{}
 	for _, id := range s.ordered() {
 		c := s.calls[id]
-		if c.params != nil {
+		if c.isRepeated() {
 			continue
 		}
 		delivery := conn.Unknown
@@ -227,6 +228,15 @@ func (s *session) lost(unsent map[transport.Tag]bool, why string) (frames [][]by
 	}
 	clear(s.questions)
 	return frames
+}
+
+// isRepeated reports whether the next gateway gets a request that the last one has not answered. It does so once: a request may be what ends its
+// gateway, such as by a resource that is too large for the memory, and must not take each of the next ones from all other hosts, too. A
+// subscriptions/listen is not answered while all is well, and so it goes on.
+func (c *call) isRepeated() bool {
+	is := c.params != nil && (!c.resent || c.method == protocol.MethodListen)
+	c.resent = true
+	return is
 }
 
 // unreached returns what the host gets when no other gateway can be reached: the answers to the calls that would have been sent again.
