@@ -84,38 +84,42 @@ func (e *awayError) fault() error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: e.Error(), Data: data}
 }
 
+// removed says that a server has left the file since its name was looked up.
+func removed(name string) *awayError { return stopped(name, "the file does not have it any more") }
+
+func stopped(name, why string) *awayError {
+	return &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Reason: why, Delivery: conn.NotSent}}
+}
+
 // reach returns the session with a server that is ready. It starts one that is asleep, wakes one that waits before its next attempt, and
 // waits for it.
-func (g *Gateway) reach(ctx context.Context, name string) (*client.Session, *awayError) {
-	why := "the file does not have it any more"
-	if u := g.upstream(name); u != nil {
-		why = "it was stopped, and answers when it is started again"
-		if err := g.lifecycle.startIfAsleep(ctx, u); err != nil {
-			why = err.Error()
-		} else if wrong := u.failed.Load(); wrong != nil {
-			why = *wrong
-		}
+func (g *Gateway) reach(ctx context.Context, u *upstream) (*client.Session, *awayError) {
+	why := "it was stopped, and answers when it is started again"
+	if err := g.lifecycle.startIfAsleep(ctx, u); err != nil {
+		why = err.Error()
+	} else if wrong := u.failed.Load(); wrong != nil {
+		why = *wrong
 	}
-	session, running := g.set.Session(name)
+	session, running := g.set.Session(u.Name)
 	if !running {
-		return nil, &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Reason: why, Delivery: conn.NotSent}}
+		return nil, stopped(u.Name, why)
 	}
 	status := session.Status()
 	if status.State != conn.Ready {
-		status = g.await(ctx, name, session, status)
+		status = await(ctx, u, session, status)
 	}
 	if status.State != conn.Ready {
-		return nil, &awayError{Outcome: outcomeOf(name, status, conn.NotSent)}
+		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent)}
 	}
 	return session, nil
 }
 
 // await waits until a server is ready, for as long as there is hope. It returns what it was at last.
-func (g *Gateway) await(ctx context.Context, name string, session *client.Session, status conn.Status) conn.Status {
+func await(ctx context.Context, u *upstream, session *client.Session, status conn.Status) conn.Status {
 	deadline := time.Now().Add(longestWait)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	for woken := g.wake(name, session, status); status.State != conn.Ready; status = session.Status() {
+	for woken := wake(u, session, status); status.State != conn.Ready; status = session.Status() {
 		if !woken && isHopeless(status, deadline) {
 			break
 		}
@@ -141,9 +145,8 @@ func needsPerson(s conn.Status) bool {
 }
 
 // wake makes a server try again now, and reports whether it does. Calls must not make a broken server start in a loop.
-func (g *Gateway) wake(name string, session *client.Session, s conn.Status) bool {
-	u := g.upstream(name)
-	if u == nil || s.State != conn.Backoff || needsPerson(s) || !u.mayWake(time.Now()) {
+func wake(u *upstream, session *client.Session, s conn.Status) bool {
+	if s.State != conn.Backoff || needsPerson(s) || !u.mayWake(time.Now()) {
 		return false
 	}
 	session.Wake()

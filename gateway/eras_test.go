@@ -37,22 +37,8 @@ func questioner() (s *server.Server, runs func() int) {
 	}
 	add("form", elicit(&protocol.ElicitParams{Message: "?", RequestedSchema: []byte(`{"type":"object","properties":{}}`)}))
 	add("URL", elicit(&protocol.ElicitParams{Mode: protocol.ElicitURL, Message: "?", URL: "https://example.com/"}))
-	add("sample", func(ctx context.Context) (string, error) {
-		result, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 9, Messages: []protocol.SamplingMessage{
-			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
-		}})
-		if err != nil {
-			return "", err
-		}
-		return result.Content.Text(), nil
-	})
-	add("roots", func(ctx context.Context) (string, error) {
-		roots, err := server.Roots(ctx)
-		if err != nil {
-			return "", err
-		}
-		return roots[0].URI, nil
-	})
+	add("sample", askForSample)
+	add("roots", askForRoots)
 	add("none", func(context.Context) (string, error) { return "done", nil })
 	return s, func() int {
 		now := <-n

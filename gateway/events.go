@@ -51,11 +51,13 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) (failed error) {
 	if !found {
 		return server.ErrNotFound
 	}
-	if u := g.upstream(item.Server); u != nil {
-		done := u.count(ctx, protocol.MethodSubscribe, nil)
-		defer func() { done(failed == nil) }()
+	u := g.upstream(item.Server)
+	if u == nil {
+		return removed(item.Server).fault()
 	}
-	session, err := g.reach(ctx, item.Server)
+	done := u.count(ctx, protocol.MethodSubscribe, nil)
+	defer func() { done(failed == nil) }()
+	session, err := g.reach(ctx, u)
 	if err != nil {
 		return err.fault()
 	}

@@ -121,7 +121,7 @@ func (g *Gateway) serverOptions() server.Options {
 	o := g.options.Server
 	o.RouteAsks = g.mayAsk
 	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
-	o.SessionContext = g.notifier.sessionContext(g.levels.sessionContext(o.SessionContext))
+	o.SessionContext = g.sessionContext(o.SessionContext)
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
 	list := &protocol.ListCapability{ListChanged: true}
 	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
@@ -133,6 +133,19 @@ func (g *Gateway) serverOptions() server.Options {
 	}
 	o.Capabilities.Experimental[capability] = json.RawMessage("{}")
 	return o
+}
+
+// sessionContext notices when the session of a client begins and ends.
+func (g *Gateway) sessionContext(given func(context.Context, *server.Session) context.Context) func(context.Context, *server.Session) context.Context {
+	return func(ctx context.Context, s *server.Session) context.Context {
+		g.levels.add(ctx, s)
+		g.notifier.notify()
+		context.AfterFunc(ctx, g.notifier.notify)
+		if given != nil {
+			return given(ctx, s)
+		}
+		return ctx
+	}
 }
 
 func (g *Gateway) clientOptions() client.Options {
@@ -195,10 +208,11 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	g.announcer.add(g.known.Apply(p.names, p.servers())...)
 	changes, err := g.set.Apply(ctx, file)
 	for _, e := range p.entries {
-		u := g.upstream(e.Name)
-		if u.note(""); slices.Contains(changes.Failed, e.Name) {
-			u.note("it could not be started: the log says why")
+		var failed error
+		if slices.Contains(changes.Failed, e.Name) {
+			failed = errors.New("it could not be started: the log says why")
 		}
+		g.upstream(e.Name).note(failed)
 	}
 	g.lifecycle.Check() // the rules of those that run may have changed
 	return changes, err

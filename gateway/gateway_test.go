@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -156,7 +157,7 @@ func (f *fleet) client(version string, o client.Options) *client.Session {
 	who := &transport.Origin{Identity: f.identity}
 	accept := func(link transport.Link) {
 		if who.Identity != "" {
-			link = &identifiedLink{link, who}
+			link = peertest.From(who, link)
 		}
 		f.Server().Accept(link)
 	}
@@ -167,24 +168,6 @@ func (f *fleet) client(version string, o client.Options) *client.Session {
 	}
 	f.t.Cleanup(func() { session.Close(context.Background()) })
 	return session
-}
-
-// An identifiedLink says who sends what comes over it.
-type identifiedLink struct {
-	transport.Link
-	origin *transport.Origin
-}
-
-func (l *identifiedLink) Bind(r transport.Receiver) { l.Link.Bind(&identifyingReceiver{r, l.origin}) }
-
-type identifyingReceiver struct {
-	transport.Receiver
-	origin *transport.Origin
-}
-
-func (r *identifyingReceiver) Receive(in transport.Inbound) {
-	in.Origin = r.origin
-	r.Receiver.Receive(in)
 }
 
 func timeout(t *testing.T) context.Context {

@@ -92,8 +92,7 @@ func (l *lifecycle) startIfAsleep(ctx context.Context, u *upstream) error {
 		return nil
 	}
 	err := l.set.Start(ctx, u.Name)
-	if u.note(""); err != nil {
-		u.note(err.Error())
+	if u.note(err); err != nil {
 		u.use.SetAsleep(true) // the next use tries again
 	}
 	u.notifier.notify()

@@ -53,33 +53,23 @@ func (l *levels) update() {
 	}
 }
 
-func (l *levels) begin(s *server.Session) {
+// add notes a session, which has chosen no level yet. It is forgotten at the end of its context.
+func (l *levels) add(ctx context.Context, s *server.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users == nil {
 		l.users = make(map[*server.Session]logUser)
 	}
 	l.users[s] = logUser{}
+	context.AfterFunc(ctx, func() { l.remove(s) })
 }
 
-func (l *levels) end(s *server.Session) {
+func (l *levels) remove(s *server.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	chose := l.users[s].chose
 	if delete(l.users, s); chose {
 		l.update()
-	}
-}
-
-// sessionContext notices when the session of a client begins and ends.
-func (l *levels) sessionContext(given func(context.Context, *server.Session) context.Context) func(context.Context, *server.Session) context.Context {
-	return func(ctx context.Context, s *server.Session) context.Context {
-		l.begin(s)
-		context.AfterFunc(ctx, func() { l.end(s) })
-		if given != nil {
-			return given(ctx, s)
-		}
-		return ctx
 	}
 }
 

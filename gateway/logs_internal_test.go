@@ -16,7 +16,7 @@ func TestLevelOfASessionThatHasEnded(t *testing.T) {
 		var l levels
 		ctx, end := context.WithCancel(t.Context())
 		s := new(server.Session)
-		l.sessionContext(nil)(ctx, s)
+		l.add(ctx, s)
 		l.choose(s, "somebody")
 		if all, same := l.everybody(); len(all) != 1 || !same {
 			t.Fatalf("%d have chosen a level, of one user: %t", len(all), same)

@@ -87,6 +87,19 @@ func TestLogMessagesOfACall(t *testing.T) {
 	})
 }
 
+// hold makes each listener call the tool that waits, one after the other, so that all are in flight. The channel gets how each call has ended.
+func (s *talker) hold(t *testing.T, all ...*listener) (over chan error) {
+	over = make(chan error, len(all))
+	for _, l := range all {
+		go func() {
+			_, err := client.Call[string](timeout(t), l.Session, "a__hold", nil)
+			over <- err
+		}()
+		<-s.held
+	}
+	return over
+}
+
 // A message that may be about the calls of several clients is for each of them that wants it, and one outside of calls for all sessions.
 //
 // Guarantees: G-0088.16
@@ -96,14 +109,7 @@ func TestLogMessagesOfSeveral(t *testing.T) {
 		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server})
 		one, other := f.listener(protocol.LatestLegacy, protocol.LogDebug), f.listener(protocol.LatestLegacy, protocol.LogError)
 		idle := f.listener(protocol.LatestLegacy, protocol.LogDebug)
-		over := make(chan error, 2)
-		for _, l := range []*listener{one, other} {
-			go func() {
-				_, err := client.Call[string](timeout(t), l.Session, "a__hold", nil)
-				over <- err
-			}()
-			<-s.held
-		}
+		over := s.hold(t, one, other)
 		s.speak <- struct{}{}
 		<-s.done
 		if a, b, c := one.heard(), other.heard(), idle.heard(); a != `error "held"` || b != a || c != "" {
@@ -133,14 +139,7 @@ func TestLogMessagesOfSeveralUsers(t *testing.T) {
 			ada := f.listener(front, protocol.LogDebug)
 			f.identity = "bob"
 			bob := f.listener(front, protocol.LogDebug)
-			over := make(chan error)
-			for _, l := range []*listener{ada, bob} {
-				go func() {
-					_, err := client.Call[string](timeout(t), l.Session, "a__hold", nil)
-					over <- err
-				}()
-				<-s.held
-			}
+			over := s.hold(t, ada, bob)
 			s.speak <- struct{}{}
 			<-s.done
 			if a, b, n := ada.heard(), bob.heard(), f.Report().Unclaimed; a != "" || b != "" || n != 1 {

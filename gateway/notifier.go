@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"context"
 	"reflect"
 	"sync"
 
-	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
@@ -73,16 +71,4 @@ func (n *notifier) close() {
 	}
 	n.mu.Unlock()
 	n.running.Wait()
-}
-
-// sessionContext notices when a client comes and when it goes.
-func (n *notifier) sessionContext(given func(context.Context, *server.Session) context.Context) func(context.Context, *server.Session) context.Context {
-	return func(ctx context.Context, s *server.Session) context.Context {
-		n.notify()
-		context.AfterFunc(ctx, n.notify)
-		if given != nil {
-			return given(ctx, s)
-		}
-		return ctx
-	}
 }

@@ -26,7 +26,7 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 	var err error
 	switch action {
 	case admin.Stop:
-		u.note("")
+		u.note(nil)
 		u.use.SetAsleep(false)
 		return g.set.Stop(ctx, name)
 	case admin.Start:
@@ -38,9 +38,7 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 	default:
 		return fmt.Errorf("gateway: no such action: %s", action)
 	}
-	if u.note(""); err != nil {
-		u.note(err.Error())
-	}
+	u.note(err)
 	return err
 }
 

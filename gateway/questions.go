@@ -205,7 +205,7 @@ func (g *Gateway) onLogLevel(ctx context.Context, s *server.Session) {
 // level makes a legacy server log as legacy clients want, and as the client of a call wants. It learns of a lower level only when one of the legacy
 // clients has chosen another: two clients in turn must not make each call wait. A modern server is told with each call.
 func (g *Gateway) level(ctx context.Context, u *upstream, session *client.Session, ofCall protocol.LogLevel) {
-	if u == nil || protocol.IsModern(session.Server().ProtocolVersion) {
+	if protocol.IsModern(session.Server().ProtocolVersion) {
 		return
 	}
 	wanted, changes := g.levels.now()

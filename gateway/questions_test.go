@@ -37,27 +37,33 @@ func asker() (s *server.Server, runs func() int) {
 		second, err := server.Elicit[form](ctx, "second")
 		return first.Text + " " + second.Text, err
 	})
-	add("sample", func(ctx context.Context) (string, error) {
-		result, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 9, Messages: []protocol.SamplingMessage{
-			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
-		}})
-		if err != nil {
-			return "", err
-		}
-		return result.Content.Text(), nil
-	})
-	add("roots", func(ctx context.Context) (string, error) {
-		roots, err := server.Roots(ctx)
-		if err != nil || len(roots) != 1 {
-			return "", err
-		}
-		return roots[0].URI, nil
-	})
+	add("sample", askForSample)
+	add("roots", askForRoots)
 	return s, func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		return n
 	}
+}
+
+// askForSample is a tool that asks for a sample, and returns its text.
+func askForSample(ctx context.Context) (string, error) {
+	result, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 9, Messages: []protocol.SamplingMessage{
+		{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
+	}})
+	if err != nil {
+		return "", err
+	}
+	return result.Content.Text(), nil
+}
+
+// askForRoots is a tool that asks for the roots, and returns the only one.
+func askForRoots(ctx context.Context) (string, error) {
+	roots, err := server.Roots(ctx)
+	if err != nil || len(roots) != 1 {
+		return "", err
+	}
+	return roots[0].URI, nil
 }
 
 // user answers the questions of servers: to each what it is called.

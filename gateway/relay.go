@@ -160,16 +160,23 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 		return nil, nil, err
 	}
 	u := g.upstream(name)
-	if u != nil {
-		done := u.count(ctx, method, params)
-		defer func() { done(away == nil) }() // an error of the server is an answer
+	if u == nil {
+		return nil, removed(name), nil
 	}
+	done := u.count(ctx, method, params)
+	result, away, err = g.attempts(ctx, u, method, params)
+	done(away == nil) // an error of the server is an answer
+	return result, away, err
+}
+
+// attempts makes a request at a server, and once more if the first did not leave since the connection was lost.
+func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, params json.RawMessage) (json.RawMessage, *awayError, error) {
 	for again := true; ; again = false {
-		session, away := g.reach(ctx, name)
+		session, away := g.reach(ctx, u)
 		if away != nil {
 			return nil, away, nil
 		}
-		result, err = g.send(ctx, u, session, method, params)
+		result, err := g.send(ctx, u, session, method, params)
 		if err == nil {
 			u.hasAnswered()
 			return questionsIn(result)
@@ -180,7 +187,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 			return nil, nil, fault
 		case again && errors.Is(err, client.ErrUnavailable): // it was lost just now, and the request was not sent
 		default:
-			return nil, g.failed(name, err), nil
+			return nil, g.failed(u.Name, err), nil
 		}
 	}
 }
@@ -194,7 +201,7 @@ func (g *Gateway) send(ctx context.Context, u *upstream, session *client.Session
 	g.level(ctx, u, session, server.LogLevel(ctx))
 	result, err := withProgress(ctx, session, params).Relay(ctx, method, own)
 	if err != nil {
-		g.opened.requires(ctx, session.Name(), faultOf(err))
+		g.opened.requires(ctx, u.Name, err)
 	}
 	return result, err
 }

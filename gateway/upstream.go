@@ -60,19 +60,20 @@ func (u *traffic) mayWake(now time.Time) bool {
 	return now.UnixNano()-last >= int64(wakeInterval) && u.woken.CompareAndSwap(last, now.UnixNano())
 }
 
-// hasAnswered notes that the server works: if it dies now, that is no reason to let calls wait. Nil: it has left the file meanwhile.
-func (u *upstream) hasAnswered() {
-	if u != nil && u.woken.Load() != 0 {
+// hasAnswered notes that the server works: if it dies now, that is no reason to let calls wait.
+func (u *traffic) hasAnswered() {
+	if u.woken.Load() != 0 {
 		u.woken.Store(0)
 	}
 }
 
-// note keeps why a server was not started, for the report; "": it was.
-func (u *traffic) note(why string) {
-	if why == "" {
+// note keeps why a server was not started, for the report; nil: it was.
+func (u *traffic) note(failed error) {
+	if failed == nil {
 		u.failed.Store(nil)
 		return
 	}
+	why := failed.Error()
 	u.failed.Store(&why)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -246,7 +247,7 @@ func dialModel(s *scripted, identity string) *modelPeer {
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	w := &modelPeer{link: ours, frames: make(chan string, 1000), served: make(chan error, 1)}
 	go func() {
-		w.served <- s.ServeLink(context.Background(), &identifiedLink{theirs, &transport.Origin{Identity: identity}})
+		w.served <- s.ServeLink(context.Background(), peertest.From(&transport.Origin{Identity: identity}, theirs))
 	}()
 	ours.Bind(w)
 	ours.Grant(transport.Main, cap(w.frames))

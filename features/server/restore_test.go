@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -59,7 +60,7 @@ func dialContinued(t *testing.T, s *server.Server, before []byte, origin *transp
 func dialKeeper(t *testing.T, s *server.Server, link *keeperLink, origin *transport.Origin) *keptPeer {
 	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
-	link.Link, link.kept = &identifiedLink{theirs, origin}, make(chan string, 1000)
+	link.Link, link.kept = peertest.From(origin, theirs), make(chan string, 1000)
 	w := dialOn(t, s, ours, link)
 	ours.Grant(transport.Main, cap(w.frames))
 	return &keptPeer{w, link}

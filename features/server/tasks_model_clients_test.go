@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -61,7 +62,7 @@ func (c *taskClient) dial(s *server.Server) {
 	c.answers, c.asked, c.statuses = make(map[string]taskAnswer), nil, make(map[string]string)
 	served := c.served
 	go func() {
-		served <- s.ServeLink(context.Background(), &identifiedLink{theirs, &transport.Origin{Identity: c.user, RemoteAddr: "192.0.2.1:7"}})
+		served <- s.ServeLink(context.Background(), peertest.From(&transport.Origin{Identity: c.user, RemoteAddr: "192.0.2.1:7"}, theirs))
 	}()
 	ours.Bind(&c.rawPeer)
 	ours.Grant(transport.Main, cap(c.frames))

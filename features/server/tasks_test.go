@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -466,25 +467,7 @@ func dialAs(t *testing.T, s *server.Server, identity string) *rawPeer {
 func dialFrom(t *testing.T, s *server.Server, origin *transport.Origin) *rawPeer {
 	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
-	w := dialOn(t, s, ours, &identifiedLink{Link: theirs, origin: origin})
+	w := dialOn(t, s, ours, peertest.From(origin, theirs))
 	ours.Grant(transport.Main, cap(w.frames))
 	return w
-}
-
-// An identifiedLink adds its origin to each frame.
-type identifiedLink struct {
-	transport.Link
-	origin *transport.Origin
-}
-
-func (l *identifiedLink) Bind(r transport.Receiver) { l.Link.Bind(&identifyingReceiver{r, l.origin}) }
-
-type identifyingReceiver struct {
-	transport.Receiver
-	origin *transport.Origin
-}
-
-func (r *identifyingReceiver) Receive(in transport.Inbound) {
-	in.Origin = r.origin
-	r.Receiver.Receive(in)
 }

@@ -32,6 +32,30 @@ type receiving struct {
 
 func (r receiving) Receive(in transport.Inbound) { r.each(in) }
 
+// From returns a link all of whose messages come from one sender, as a transport says that knows who is at the other end (a login, a user
+// of the operating system). Tests of what belongs to whom need it: a plain link names nobody.
+func From(origin *transport.Origin, link transport.Link) transport.Link {
+	return &fromLink{link, origin}
+}
+
+type fromLink struct {
+	transport.Link
+	origin *transport.Origin
+}
+
+func (l *fromLink) Bind(r transport.Receiver) { l.Link.Bind(&fromReceiver{r, l.origin}) }
+
+// fromReceiver stands before the receiver, since the origin is a matter of each message.
+type fromReceiver struct {
+	transport.Receiver
+	origin *transport.Origin
+}
+
+func (r *fromReceiver) Receive(in transport.Inbound) {
+	in.Origin = r.origin
+	r.Receiver.Receive(in)
+}
+
 // A Peer exchanges single frames over a link.
 type Peer struct {
 	Ignore

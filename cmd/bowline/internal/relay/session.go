@@ -47,6 +47,12 @@ type call struct {
 	acknowledged bool   // of subscriptions/listen: the host has been told
 }
 
+// callOf returns a request of the host as it decides how its answer looks.
+func callOf(m *jsonrpc.Message) *call {
+	task, _ := jsonrpc.Member(m.Params, "task")
+	return &call{method: m.Method, modern: isModern(m.Params), task: task != nil}
+}
+
 func newSession() *session {
 	return &session{
 		subscribed: make(map[string][]byte), calls: make(map[jsonrpc.ID]*call),
@@ -102,9 +108,9 @@ func (s *session) fromHost(frame []byte) []transport.Outbound {
 
 // begin records a request of the host.
 func (s *session) begin(m *jsonrpc.Message) transport.Tag {
-	c := &call{tag: transport.Tag(s.number()), method: m.Method, modern: isModern(m.Params)}
-	task, _ := jsonrpc.Member(m.Params, "task")
-	if c.task = task != nil; slices.Contains(again, m.Method) && len(m.Params) <= mostAgain {
+	c := callOf(m)
+	c.tag = transport.Tag(s.number())
+	if slices.Contains(again, m.Method) && len(m.Params) <= mostAgain {
 		c.params = bytes.Clone(m.Params) // the frame belongs to the link
 		if c.params == nil {
 			c.params = []byte("{}")
@@ -260,8 +266,7 @@ func (s *session) refuse(frame []byte, why string) []byte {
 	case m.Kind != jsonrpc.KindRequest:
 		return nil
 	}
-	task, _ := jsonrpc.Member(m.Params, "task")
-	return failure(m.ID, &call{method: m.Method, modern: isModern(m.Params), task: task != nil}, conn.NotSent, why)
+	return failure(m.ID, callOf(&m), conn.NotSent, why)
 }
 
 // tooLong returns the answer to a request that is longer than any gateway takes; nil if it is no request of the host.
