@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -31,18 +33,26 @@ type Outcome struct {
 	Reason      string        `json:"reason,omitempty"`
 	NextAttempt time.Time     `json:"nextAttempt,omitzero"`
 	Delivery    conn.Delivery `json:"delivery"` // "not sent": the server has certainly not executed it
+
+	RetryAfter float64 `json:"retryAfterS,omitzero"` // seconds, after which a limit of the file lets the next one pass
 }
 
 // awayError is the error of a request that its server has not answered.
 type awayError struct {
 	Outcome
-	why string // why this request failed, if that is not why the server is away
+	why     string // why this request failed, if that is not why the server is away
+	limited bool   // the server was not asked: the request is beyond a limit of the file
 }
 
 // Error says what is wrong with the server, when that may change, and whether a retry is safe.
 func (e *awayError) Error() string {
 	var text strings.Builder
 	switch {
+	case e.limited:
+		fmt.Fprintf(&text, "the server %q was not asked: %s", e.Server, e.Reason)
+		if e.RetryAfter > 0 {
+			fmt.Fprintf(&text, "; try again in %.0f s", math.Ceil(e.RetryAfter))
+		}
 	case e.State == conn.Ready:
 		fmt.Fprintf(&text, "the server %q has not answered: %s", e.Server, e.why)
 	case e.State == conn.Closing: // a word of connections: who has stopped the server reads "stopped" everywhere else
@@ -81,7 +91,21 @@ func (e *awayError) fault() error {
 	if err != nil {
 		return err
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: e.Error(), Data: data}
+	var code int64 = jsonrpc.CodeInternalError
+	if e.limited {
+		code = jsonrpc.CodeOverloaded
+	}
+	return &jsonrpc.Error{Code: code, Message: e.Error(), Data: data}
+}
+
+// beyond is the answer to a request that a limit of the file does not let pass.
+func (g *Gateway) beyond(u *upstream, refused *limits.Refusal) *awayError {
+	away := stopped(u.Name, refused.Why)
+	away.limited, away.RetryAfter = true, refused.After.Seconds()
+	if session, running := g.set.Session(u.Name); running {
+		away.State = session.Status().State
+	}
+	return away
 }
 
 // removed says that a server has left the file since its name was looked up.

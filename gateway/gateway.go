@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -69,6 +70,7 @@ type Gateway struct {
 	lifecycle lifecycle
 	notifier  *notifier
 	refused   atomic.Int64 // questions
+	asked     limits.Clients
 	waiting   questions
 	unsaved   atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -25,6 +26,7 @@ type entry struct {
 	called names.Server
 	roots  []protocol.Root // what it gets that asks for roots outside of a call; nil: those of the gateway
 	rule   life.Rule
+	limit  limits.Rule
 }
 
 // given is what the options of a gateway say to every file.
@@ -84,6 +86,7 @@ func entryOf(s *mcpjson.Server, top *mcpjson.Gateway) entry {
 		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe},
 		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
 		rule:   life.RuleOf(how.Life, top.Life),
+		limit:  limits.Rule{PerMinute: top.Rate.PerMinute, InFlight: top.Rate.InFlight, Concurrency: how.Concurrency, ToolRates: how.ToolRates},
 	}
 	if how.Roots != nil {
 		e.roots = rootsOf(how.Roots)

@@ -9,6 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -163,10 +165,36 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	if u == nil {
 		return nil, removed(name), nil
 	}
+	leave, refused := g.enter(ctx, u, method, params)
+	if refused != nil {
+		return nil, g.beyond(u, refused), nil
+	}
+	defer leave()
 	done := u.count(ctx, method, params)
 	result, away, err = g.attempts(ctx, u, method, params)
 	done(away == nil) // an error of the server is an answer
 	return result, away, err
+}
+
+// enter asks whether the limits of the file let a request pass. It waits for a place at the server. Who may pass calls leave in the end.
+func (g *Gateway) enter(ctx context.Context, u *upstream, method string, params json.RawMessage) (leave func(), refused *limits.Refusal) {
+	if u.limit.IsNone() {
+		return func() {}, nil
+	}
+	r := limits.Request{Client: clientOf(ctx), Server: u.Name}
+	if method == protocol.MethodCallTool {
+		r.Tool = targetOf(method, params)
+	}
+	return g.asked.Enter(ctx, &u.asked, &u.limit, r)
+}
+
+// clientOf returns whose request it is: an identity, or else an address. All clients without either are one.
+func clientOf(ctx context.Context) string {
+	request := server.RequestFrom(ctx)
+	if id := request.Origin.Identity; id != "" {
+		return id
+	}
+	return network.Of(request.Origin.Address())
 }
 
 // attempts makes a request at a server, and once more if the first did not leave since the connection was lost.

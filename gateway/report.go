@@ -57,6 +57,7 @@ func (g *Gateway) clients(servers map[string]*upstream) []admin.ClientReport {
 func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerReport {
 	s := admin.ServerReport{Name: u.Name, State: admin.Stopped, Stderr: u.stderr.Last()}
 	u.record.describe(&s)
+	s.Limited, s.Queued = u.asked.Refused.Load(), u.asked.Waiting()
 	for _, age := range known.Ages(u.Name) {
 		switch age.Kind {
 		case catalogue.Tools:

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -35,7 +36,8 @@ type traffic struct {
 	stderr admin.Tail
 	behind atomic.Pointer[[]string] // the gateways behind it; nil: none
 	ring   atomic.Bool              // this gateway is one of them, or was since the server was connected
-	woken  atomic.Int64             // when a call woke it last, in nanoseconds; 0: it has answered a call since
+	asked  limits.Server
+	woken  atomic.Int64 // when a call woke it last, in nanoseconds; 0: it has answered a call since
 
 	mu    sync.Mutex
 	level sentLevel

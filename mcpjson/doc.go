@@ -55,10 +55,11 @@
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
-//     roots, and tools, prompts and resources, each an object with allow and deny.
+//     roots, concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
+//     resources, each an object with allow and deny.
 //
 // A key bowline beside mcpServers is for a gateway, too (see Gateway): http, admin (an object with
-// socket and http), maxName, prefix, catalogue and roots, and start, idleStop and maxLife of those servers that do
+// socket and http), maxName, prefix, catalogue, roots and rate (an object with perMinute and inFlight), and start, idleStop and maxLife of those servers that do
 // not say otherwise. An unknown key in it is a mistake.
 //
 // A key with the value null counts as absent. Any other key is ignored, with a notice;

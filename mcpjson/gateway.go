@@ -13,6 +13,7 @@ type Gateway struct {
 	Catalogue   string  // the path of the file in which the last known lists are kept
 	Roots       []string
 	Life        Life // of servers that do not say otherwise
+	Rate        Rate
 }
 
 // Hosting is the part of a server's block bowline that says how a gateway offers the server. Other programs do not look
@@ -26,6 +27,9 @@ type Hosting struct {
 	Rename    map[string]string // names of single tools, before which the prefix stands, by those that the server uses
 	Describe  map[string]string // descriptions of single tools, by the names that the server uses
 	Roots     []string          // file URIs; they replace those of the Gateway. Nil: the file has none
+
+	Concurrency int            // how many requests may be under way at the server; 0: any number
+	ToolRates   map[string]int // how often a client may call a tool in a minute, by the name that the server uses; "*": all others
 }
 
 // A Life says when a server runs. In a file, "off" stands for a negative duration.
@@ -33,6 +37,12 @@ type Life struct {
 	Start    string        // one of Starts; "" means the first
 	IdleStop time.Duration // how long nobody must have used it before it is stopped; negative: it is not
 	MaxLife  time.Duration // how old it may be before it is started anew, when nobody uses it; negative: as old as it wants
+}
+
+// A Rate says how much a client may ask of all servers together. 0: there is no limit.
+type Rate struct {
+	PerMinute int // requests
+	InFlight  int // requests at the same time
 }
 
 // A Filter says which tools, prompts or resources are offered, by the names or URIs that the server uses. In a pattern *

@@ -23,6 +23,7 @@ func TestTheBlockOfAGateway(t *testing.T) {
 			"admin": {"socket": "/run/s", "http": "[::1]:0"}, "start": "demand", "idleStop": "1s", "maxLife": "off"}}`: {
 			HTTP: "localhost:8080", MaxName: 60, Prefix: &bare, Catalogue: filepath.FromSlash("/p/c.json"), Roots: []string{"file:///r", "file:///s%20t", "file:///p/u"},
 			AdminSocket: "/run/s", AdminHTTP: "[::1]:0", Life: Life{"demand", time.Second, -1}},
+		`{"servers": {}, "bowline": {"rate": {"perMinute": 600, "inFlight": 32}}}`:            {Rate: Rate{600, 32}},
 		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
 	} {
 		f, err := parse("/p/mcp.json", text, variables{"HOST": "localhost"})
@@ -51,6 +52,7 @@ func TestHosting(t *testing.T) {
 		`{"prefix": "", "start": "demand", "idleStop": "5m", "maxLife": "24h", "roots": ["file:///a"]}`:                     {Prefix: &bare, Life: Life{"demand", 5 * time.Minute, 24 * time.Hour}, Roots: []string{"file:///a"}},
 		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`:                 {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
 		`{"start": "eager", "idleStop": "off", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`: {Life: Life{Start: "eager", IdleStop: -1}, Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
+		`{"concurrency": 8, "toolRates": {"*": 60, "create": 5}}`:                                                           {Concurrency: 8, ToolRates: map[string]int{"*": 60, "create": 5}},
 		`{"tools": {"rename": {"a": "b"}, "describe": {"a": "what it does"}}}`:                                              {Rename: map[string]string{"a": "b"}, Describe: map[string]string{"a": "what it does"}},
 		`{"prefix": null, "start": null, "idleStop": null, "tools": null, "prompts": {"allow": null}}`:                      {},
 	} {
@@ -82,7 +84,7 @@ func read(t *testing.T, block string) *Server {
 // Guarantees: G-0018.3, G-0018.4, G-0018.20
 func TestMistakesOfAGateway(t *testing.T) {
 	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
-	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife"
+	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate"
 	for _, c := range []struct{ text, want string }{
 		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
 		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
@@ -106,6 +108,10 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{server(`"command": "x", "bowline": {"prompts": {"rename": {}}}`), "m:2:47: servers.a.bowline.prompts.rename: unknown: there are only allow, deny here"},
 		{server(`"command": "x", "bowline": {"tools": {"rename": {"a": ""}}}`), "m:2:61: servers.a.bowline.tools.rename.a: it is empty"},
 		{server(`"command": "x", "bowline": {"tools": {"describe": {"a": 1}}}`), "m:2:63: servers.a.bowline.tools.describe.a: expected a string, got a number"},
+		{top(`{"rate": {"perHour": 1}}`), "m:2:11: bowline.rate.perHour: unknown: there are only perMinute, inFlight here"},
+		{top(`{"rate": {"inFlight": 0}}`), "m:2:23: bowline.rate.inFlight: expected a whole number from 1 to 1000000"},
+		{server(`"command": "x", "bowline": {"toolRates": {"a": 1.5}}`), "m:2:54: servers.a.bowline.toolRates.a: expected a whole number from 1 to 1000000"},
+		{server(`"command": "x", "bowline": {"concurrency": -1}`), "m:2:50: servers.a.bowline.concurrency: expected a whole number from 1 to 1000000"},
 		{server(`"command": "x", "bowline": {"tools": ["x"]}`), "m:2:44: servers.a.bowline.tools: expected an object, got an array"},
 	} {
 		if got := mistakes(t, c.text, variables{"SECRET": "s3cret"}); got != c.want {

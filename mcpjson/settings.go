@@ -85,20 +85,21 @@ func readToolModes(v *values, n node) map[string]protocol.ToolMode {
 
 const (
 	leastMaxName, mostMaxName = 32, 128
+	mostRate                  = 1_000_000 // requests
 	maxAddress                = 256
 )
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife"}
-	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate"}
+	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates"}
 )
 
 func readGateway(v *values, n node) *Gateway {
 	own := v.settings(n, v.unknown(gatewayNames[:]), gatewayNames[:]...)
 	g := &Gateway{
 		HTTP: readAddress(v, own["http"]), Prefix: readPrefix(v, own["prefix"]),
-		Catalogue: v.path(own["catalogue"]), Roots: readRoots(v, own["roots"]), Life: readLife(v, own),
+		Catalogue: v.path(own["catalogue"]), Roots: readRoots(v, own["roots"]), Life: readLife(v, own), Rate: readRate(v, own["rate"]),
 	}
 	if g.Prefix != nil && *g.Prefix != "" {
 		v.wrong(own["prefix"], `only "" is possible here, for bare names: a prefix belongs to one server`)
@@ -121,7 +122,38 @@ func readHosting(v *values, own map[string]node) Hosting {
 	return Hosting{
 		Rename: readTexts(v, tools["rename"]), Describe: readTexts(v, tools["describe"]), Prefix: readPrefix(v, own["prefix"]), Life: readLife(v, own), Roots: readRoots(v, own["roots"]),
 		Tools: filterOf(v, tools), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
+		Concurrency: readLimit(v, own["concurrency"]), ToolRates: readRates(v, own["toolRates"]),
 	}
+}
+
+// readRate reads what a client may ask of a gateway. An object without a number limits nothing, as if it were not there.
+func readRate(v *values, n node) Rate {
+	names := []string{"perMinute", "inFlight"}
+	own := v.settings(n, v.unknown(names), names...)
+	return Rate{readLimit(v, own["perMinute"]), readLimit(v, own["inFlight"])}
+}
+
+// readLimit returns 0 if the file sets none.
+func readLimit(v *values, n node) int {
+	if limit := v.count(n, 1, mostRate); limit != nil {
+		return *limit
+	}
+	return 0
+}
+
+// readRates reads an object of numbers by the names of tools. Whether a server has such tools is known only when it runs, so no name is a
+// mistake.
+func readRates(v *values, n node) map[string]int {
+	var rates map[string]int
+	for _, m := range v.members(n) {
+		if rate := readLimit(v, m.node); rate > 0 {
+			if rates == nil {
+				rates = make(map[string]int)
+			}
+			rates[m.name] = rate
+		}
+	}
+	return rates
 }
 
 func readLife(v *values, own map[string]node) Life {

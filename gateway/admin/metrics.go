@@ -22,8 +22,7 @@ func metricsOf(r Report) string {
 	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
 	m.states(r.Servers)
 	m.each(r.Servers, "server_restarts_total", "counter", "Connections after the first one.", func(s ServerReport) float64 { return float64(s.Restarts) })
-	m.each(r.Servers, "requests_in_flight", "gauge", "Requests of clients that a server has not answered yet.", func(s ServerReport) float64 { return float64(s.Calls) })
-	m.each(r.Servers, "requests_unanswered_total", "counter", "Requests of clients that a server has not answered.", func(s ServerReport) float64 { return float64(s.Unanswered) })
+	m.requests(r.Servers)
 	m.durations(r.Servers)
 	m.each(r.Servers, "tools", "gauge", "Tools that a server has listed.", func(s ServerReport) float64 { return float64(s.Tools) })
 	m.each(r.Servers, "listed_timestamp_seconds", "gauge", "When a server has listed its tools last.", func(s ServerReport) float64 { return seconds(s.Known) })
@@ -69,6 +68,14 @@ func (m *metrics) states(servers []ServerReport) {
 			m.line("server_state", truth(s.State == state), "server", s.Name, "state", string(state))
 		}
 	}
+}
+
+// requests are those of clients.
+func (m *metrics) requests(servers []ServerReport) {
+	m.each(servers, "requests_in_flight", "gauge", "Requests of clients that a server has not answered yet.", func(s ServerReport) float64 { return float64(s.Calls) })
+	m.each(servers, "requests_unanswered_total", "counter", "Requests of clients that a server has not answered.", func(s ServerReport) float64 { return float64(s.Unanswered) })
+	m.each(servers, "requests_limited_total", "counter", "Requests of clients that were refused since they were beyond a limit of the file.", func(s ServerReport) float64 { return float64(s.Limited) })
+	m.each(servers, "requests_queued", "gauge", "Requests of clients that wait for a place at a server.", func(s ServerReport) float64 { return float64(s.Queued) })
 }
 
 // durations is a summary: its quantiles are of the last answers only, its sum and count of all.

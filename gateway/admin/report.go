@@ -50,6 +50,8 @@ type ServerReport struct {
 	P99         float64   `json:"p99Ms,omitzero"`
 	Answered    uint64    `json:"answered"`         // requests, since the gateway has started
 	Unanswered  uint64    `json:"unanswered"`       // requests that it has not answered: it was away, or lost, or the client has given up
+	Limited     int64     `json:"limited,omitzero"` // requests that were refused since they were beyond a limit of the file
+	Queued      int       `json:"queued,omitzero"`  // requests that wait for a place at it, of which the file gives it so many
 	Waited      float64   `json:"waitedS,omitzero"` // seconds that clients have waited for all answers together
 	Tools       int       `json:"tools"`            // that it has listed, also if it is away now
 	Prompts     int       `json:"prompts"`

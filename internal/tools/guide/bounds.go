@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A bound is a constant of the gateway that users meet.
+// A bound is a constant of the gateway that users meet. What they can set has its default on the page of its option instead.
 type bound struct {
 	what, dir, name string
 	of              unit
 	then            string // what happens beyond it
 }
 
-// A unit is what a bound counts.
+// A unit is what a bound counts. Sizes and durations are printed as people write them: 4 MiB, 5 s.
 type unit int
 
 const (
@@ -33,6 +33,10 @@ var gatewayBounds = []bound{
 	{"calls start a server that failed before it was ready, once in", "gateway", "wakeInterval", duration, "they wait for its next attempt"},
 	{"calls of a server that is stopped or restarted may finish", "gateway", "actGrace", duration, "they end; whether they may have been executed is said"},
 	{"a server with `start: demand` that nobody uses", "gateway/internal/life", "demandIdle", duration, "it is stopped, unless the file sets `idleStop`"},
+	{"requests of one client that wait for a server with `concurrency`", "gateway/internal/limits", "mostWaitingOfOne", number, "they are refused: nothing was executed"},
+	{"those of all clients", "gateway/internal/limits", "mostWaiting", number, "they are refused: nothing was executed"},
+	{"each waits", "gateway/internal/limits", "longestTurn", duration, "it is refused: nothing was executed"},
+	{"clients, or tools of a client, with a rate of their own", "gateway/internal/limits", "mostRated", number, "the others share one"},
 	{"the name of a tool or prompt", "gateway/internal/names", "DefaultMax", size, "it is cut, and gets a hash; `maxName` sets another length"},
 	{"tools, prompts, resources or templates of one server", "gateway/internal/catalogue", "MaxEntries", number, "the others are not offered, which `ps --json` and the page say"},
 	{"these, together", "gateway/internal/catalogue", "MaxBytes", size, "the others are not offered"},
@@ -63,6 +67,7 @@ func boundsOfGateway(root string) (section string, problems []string, err error)
 			}
 			parsed[b.dir] = p
 		}
+		// A constant that was renamed, or is no number any more, must not leave a row without a value.
 		value, exact := int64(0), false
 		if found := p.consts[b.name]; found != nil {
 			value, exact = constant.Int64Val(constant.ToInt(p.eval(found)))
@@ -91,6 +96,7 @@ func (u unit) print(value int64) string {
 	}
 }
 
+// spaced writes a duration with a space before its unit, as the pages do. Units are as large as they can be without a fraction.
 func spaced(d time.Duration) string {
 	switch {
 	case d >= time.Minute && d%time.Minute == 0:

@@ -1,0 +1,176 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// limited starts a gateway with virtual time over a and b, with these settings of a and of the gateway.
+func limited(t *testing.T, own, top string, test func(*testing.T, *fleet)) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := two()
+		server.AddTool(servers["a"], protocol.Tool{Name: "slow"}, func(ctx context.Context, _ struct{}) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			<-ctx.Done()
+			return "done", nil
+		})
+		test(t, newFleetFor(t, protocol.LatestLegacy, servers, gateway.Options{},
+			load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":`+own+`},"b":{"command":"/bin/b"}},"bowline":`+top+`}`)))
+	})
+}
+
+func (f *fleet) user(identity string) *client.Session {
+	f.identity = identity
+	return f.client(protocol.Latest, client.Options{})
+}
+
+// refusal calls a tool, and returns what the gateway says about a limit, or "".
+func refusal(t *testing.T, session *client.Session, tool string) string {
+	t.Helper()
+	result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := result.Content[0].(*protocol.TextContent)
+	if !result.IsError {
+		return ""
+	}
+	if !strings.Contains(string(result.Meta[gateway.MetaOutcome]), `"delivery":"not sent"`) {
+		t.Fatalf("%s: %s", text.Text, result.Meta[gateway.MetaOutcome])
+	}
+	return text.Text
+}
+
+// A client makes so many requests in a minute, over all servers, and no more until time has passed. What others ask does not count for it. It
+// is told when to try again, and that nothing was executed.
+//
+// Guarantees: G-0100.1
+func TestRateOfAClient(t *testing.T) {
+	limited(t, `{"toolRates":{"slow":1,"*":3}}`, `{"rate":{"perMinute":4}}`, func(t *testing.T, f *fleet) {
+		ada, bob := f.user("ada"), f.user("bob")
+		if refusal(t, ada, "a__slow") != "" || refusal(t, ada, "b__who") != "" {
+			t.Fatal("a request within the limit was refused")
+		}
+		if got, want := refusal(t, ada, "a__slow"), `the server "a" was not asked: a client may call this tool 1 times in a minute; try again in 59 s. It was not executed`; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if refusal(t, ada, "a__who") != "" {
+			t.Error("a tool without a rate of its own has that of all others")
+		}
+		if got := refusal(t, ada, "b__who"); !strings.Contains(got, `the server "b" was not asked: a client may make 4 requests in a minute; try again in 14 s`) {
+			t.Error(got)
+		}
+		_, err := ada.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "a:/one"})
+		var fault *jsonrpc.Error
+		if !errors.As(err, &fault) || fault.Code != jsonrpc.CodeOverloaded || !strings.Contains(string(fault.Data), `"retryAfterS":14`) {
+			t.Errorf("a resource: %v", err)
+		}
+		if got := refusal(t, bob, "a__slow"); got != "" {
+			t.Errorf("another client: %s", got)
+		}
+		if pass(14 * time.Second); refusal(t, ada, "b__who") != "" {
+			t.Error("a request after the time that the gateway has named was refused")
+		}
+		a, _ := f.Report().Server("a")
+		if b, _ := f.Report().Server("b"); a.Limited != 2 || b.Limited != 1 || a.Answered != 3 || a.Unanswered != 0 {
+			t.Errorf("%+v, %+v", a, b)
+		}
+	})
+}
+
+// calls makes calls at the same time, and tells the time that each took, and what was refused.
+func calls(t *testing.T, n int, session *client.Session, tool string) (took chan time.Duration, refused chan string) {
+	took, refused = make(chan time.Duration, n), make(chan string, n)
+	for range n {
+		go func() {
+			began := time.Now()
+			if why := refusal(t, session, tool); why != "" {
+				refused <- why
+				return
+			}
+			took <- time.Since(began)
+		}()
+	}
+	synctest.Wait()
+	return took, refused
+}
+
+// A client has so many requests under way, and another one has as many.
+//
+// Guarantees: G-0100.2
+func TestRequestsUnderWay(t *testing.T) {
+	limited(t, `{}`, `{"rate":{"inFlight":2}}`, func(t *testing.T, f *fleet) {
+		ada, bob := f.user("ada"), f.user("bob")
+		callWho(t, ada, "a")
+		took, refused := calls(t, 3, ada, "a__slow")
+		if len(refused) != 1 || !strings.Contains(<-refused, "at most 2 requests of one client may be under way, and as many are") {
+			t.Errorf("%d were refused", len(refused))
+		}
+		callWho(t, bob, "a")
+		pass(time.Second + 1)
+		if synctest.Wait(); len(took) != 2 || refusal(t, ada, "a__who") != "" {
+			t.Errorf("%d were answered", len(took))
+		}
+	})
+}
+
+// A server gets so many requests at once. Others wait, and a client whose only request waits does not wait for all those of another.
+//
+// Guarantees: G-0100.3
+func TestConcurrencyOfAServer(t *testing.T) {
+	limited(t, `{"concurrency":2}`, `{}`, func(t *testing.T, f *fleet) {
+		ada, bob := f.user("ada"), f.user("bob")
+		callWho(t, ada, "a")
+		many, refused := calls(t, 10, ada, "a__slow")
+		one, _ := calls(t, 1, bob, "a__slow")
+		callWho(t, bob, "b")
+		if a, _ := f.Report().Server("a"); a.Calls != 2 || a.Queued != 9 {
+			t.Errorf("%d are under way, and %d wait", a.Calls, a.Queued)
+		}
+		if waited := <-one; waited != 2*time.Second {
+			t.Errorf("the only request of a client took %s", waited)
+		}
+		for range 10 {
+			<-many
+		}
+		if len(refused) != 0 {
+			t.Error(<-refused)
+		}
+		if a, _ := f.Report().Server("a"); a.Calls != 0 || a.Queued != 0 {
+			t.Errorf("%d are under way, and %d wait", a.Calls, a.Queued)
+		}
+	})
+}
+
+// A new file changes the limits of what comes next, and calls under way are not disturbed.
+//
+// Guarantees: G-0100.5
+func TestLimitsOfANewFile(t *testing.T) {
+	limited(t, `{"concurrency":1}`, `{}`, func(t *testing.T, f *fleet) {
+		ada := f.user("ada")
+		callWho(t, ada, "a")
+		took, _ := calls(t, 3, ada, "a__slow")
+		f.apply(load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"concurrency":4}},"b":{"command":"/bin/b"}}}`))
+		if callWho(t, ada, "a"); len(took) != 0 {
+			t.Error("slow calls were answered at once")
+		}
+		if pass(time.Second + 1); len(took) != 3 {
+			t.Errorf("%d of those that waited were answered with the first", len(took))
+		}
+		f.apply(load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"toolRates":{"*":1}}},"b":{"command":"/bin/b"}}}`))
+		if callWho(t, ada, "a"); refusal(t, ada, "a__who") == "" {
+			t.Error("a limit of the new file does not hold")
+		}
+	})
+}
