@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
+	"github.com/bowline-mcp/bowline/gateway/internal/search"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -71,6 +72,7 @@ type Gateway struct {
 	notifier  *notifier
 	refused   atomic.Int64 // questions
 	asked     limits.Clients
+	search    search.Endpoint
 	waiting   questions
 	unsaved   atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
@@ -105,6 +107,8 @@ func New(o Options) *Gateway {
 		g.known = known
 	}
 	g.announcer.announce = g.announce
+	g.search.Call = g.callFound
+	g.search.Snapshot = func(ctx context.Context) *catalogue.Snapshot { return g.warm(ctx, catalogue.Tools) }
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login, OnDemand: g.lifecycle.isLater})
 	g.lifecycle = lifecycle{set: g.set, log: g.log(), servers: g.upstreams, kept: g.isKept, known: g.isKnown}

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/search"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -144,6 +145,9 @@ func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) (size int) {
 // list serves a list from the catalogue.
 func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 	return func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+		if kind == catalogue.Tools && searches(ctx) {
+			return g.encode(ctx, g.known.Snapshot(), kind, search.Tools(), nil)
+		}
 		var asked protocol.ListToolsParams
 		if err := protocol.Unmarshal(params, &asked); err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}

@@ -30,8 +30,11 @@ func (g *Gateway) routes() map[string]server.RawHandler {
 	}
 }
 
-// callTool serves tools/call. A server that is away is an answer that a model can read.
+// callTool serves tools/call.
 func (g *Gateway) callTool(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	if searches(ctx) {
+		return g.search.Serve(ctx, params)
+	}
 	item, own, err := g.named(ctx, catalogue.Tools, "tool", params)
 	if err != nil {
 		return nil, err
@@ -39,6 +42,20 @@ func (g *Gateway) callTool(ctx context.Context, params json.RawMessage) (json.Ra
 	if err := server.CheckHeaders(ctx, item.Raw, own); err != nil {
 		return nil, err
 	}
+	return g.relayCall(ctx, item, own)
+}
+
+// callFound calls a tool for the endpoint for search. Its client does not know the schema of the tool when it makes the request, so no header repeats an argument.
+func (g *Gateway) callFound(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	item, own, err := g.named(ctx, catalogue.Tools, "tool", params)
+	if err != nil {
+		return nil, err
+	}
+	return g.relayCall(ctx, item, own)
+}
+
+// relayCall passes a call on. A server that is away is an answer that a model can read.
+func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.RawMessage) (json.RawMessage, error) {
 	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
 	if away != nil {
 		return away.toolResult()

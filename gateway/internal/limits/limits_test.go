@@ -73,8 +73,14 @@ func TestRatesAreBounded(t *testing.T) {
 // Guarantees: G-0100.2
 func TestPlaces(t *testing.T) {
 	var p Places[string]
-	if !p.Enter("a", 2) || !p.Enter("a", 2) || p.Enter("a", 2) || !p.Enter("b", 1) {
-		t.Fatal("a has two places, and b one")
+	for i, c := range []struct {
+		key  string
+		most int
+		want bool
+	}{{"a", 2, true}, {"a", 2, true}, {"a", 2, false}, {"b", 1, true}} {
+		if p.Enter(c.key, c.most) != c.want {
+			t.Fatalf("%d: %v", i, c)
+		}
 	}
 	p.Leave("a")
 	if !p.Enter("a", 2) || p.Enter("a", 2) {
@@ -198,11 +204,11 @@ func TestWaitingEnds(t *testing.T) {
 		if len(all) != 3 || all[0].err != nil || !errors.Is(all[1].err, context.Canceled) || !errors.Is(all[2].err, ErrCrowded) {
 			t.Fatalf("%v", all)
 		}
-		time.Sleep(longestTurn - 1)
+		<-time.NewTimer(longestTurn - 1).C
 		if len(a.got()) != 0 {
 			t.Error("one gave up before a minute was over")
 		}
-		time.Sleep(1)
+		<-time.NewTimer(1).C
 		all = a.got()
 		if len(all) != mostWaitingOfOne || !errors.Is(all[0].err, ErrLate) {
 			t.Errorf("%d have given up: %v", len(all), all)

@@ -17,7 +17,7 @@ func urlOf(listener net.Listener) string { return "http://" + listener.Addr().St
 func isServed(at, address string) bool {
 	u, err := url.Parse(at)
 	host, port, wrong := net.SplitHostPort(address)
-	if err != nil || wrong != nil || strings.TrimSuffix(u.Path, "/") != endpointPath || cmp.Or(u.Port(), "80") != port {
+	if err != nil || wrong != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/search") != endpointPath || cmp.Or(u.Port(), "80") != port {
 		return false
 	}
 	return u.Hostname() == host || isThisMachine(u.Hostname()) && isThisMachine(host)

@@ -312,6 +312,9 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)
+	mux.HandleFunc(endpointPath+"/search", func(w http.ResponseWriter, r *http.Request) {
+		endpoint.ServeHTTP(w, r.WithContext(gateway.WithSearch(r.Context())))
+	})
 	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
 	return endpoint.Serve(ctx, &http.Server{Handler: mux}, listener)
 }
