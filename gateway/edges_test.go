@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -83,6 +84,28 @@ func TestAListOfManyPages(t *testing.T) {
 	if err != nil || page.TTLMs == nil || *page.TTLMs != (5*time.Minute).Milliseconds() {
 		t.Errorf("the list may be kept for %v ms, %v", page.TTLMs, err)
 	}
+}
+
+// A server that has resources, and does not know the method for their templates, has none: nobody waits for them.
+//
+// Guarantees: G-0088.1
+func TestAListThatAServerDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Route: map[string]server.RawHandler{
+			protocol.MethodListResourceTemplates: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+			},
+		}})
+		server.AddResource(s, protocol.Resource{URI: "a:/one", Name: "one"}, func(context.Context) (string, error) { return "1", nil })
+		session := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}).client(protocol.LatestLegacy, client.Options{})
+		began := time.Now()
+		for template, err := range session.ResourceTemplates(t.Context()) {
+			t.Errorf("%v, %v", template, err)
+		}
+		if waited := time.Since(began); waited > time.Second {
+			t.Errorf("the list came after %s", waited)
+		}
+	})
 }
 
 // The file says how long a name may be.

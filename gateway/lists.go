@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -119,11 +120,14 @@ func pageOf(ctx context.Context, session *client.Session, method string, params 
 	if err != nil {
 		return nil, err
 	}
+	next := new(page)
 	raw, err := session.Relay(ctx, method, own)
+	if errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}) {
+		return next, nil // many servers that have resources know no method for templates: they have none
+	}
 	if err != nil {
 		return nil, err
 	}
-	next := new(page)
 	if err := protocol.Unmarshal(raw, next); err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
