@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -108,6 +109,13 @@ func (g *Gateway) beyond(u *upstream, refused *limits.Refusal) *awayError {
 	return away
 }
 
+// crowded says that a client gets no connection of its own with a server.
+func crowded(u *upstream, err error) *awayError {
+	away := stopped(u.Name, err.Error())
+	away.limited = errors.Is(err, pool.ErrFull)
+	return away
+}
+
 // removed says that a server has left the file since its name was looked up.
 func removed(name string) *awayError { return stopped(name, "the file does not have it any more") }
 
@@ -117,20 +125,20 @@ func stopped(name, why string) *awayError {
 
 // reach returns the session with a server that is ready. It starts one that is asleep, wakes one that waits before its next attempt, and
 // waits for it.
-func (g *Gateway) reach(ctx context.Context, u *upstream) (*client.Session, *awayError) {
+func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*client.Session, *awayError) {
 	why := "it was stopped, and answers when it is started again"
-	if err := g.lifecycle.startIfAsleep(ctx, u); err != nil {
+	if err := g.lifecycle.start(ctx, u, c); err != nil {
 		why = err.Error()
 	} else if wrong := u.failed.Load(); wrong != nil {
 		why = *wrong
 	}
-	session, running := g.set.Session(u.Name)
+	session, running := g.lifecycle.session(u, c)
 	if !running {
 		return nil, stopped(u.Name, why)
 	}
 	status := session.Status()
 	if status.State != conn.Ready {
-		status = await(ctx, u, session, status)
+		status = await(ctx, c, session, status)
 	}
 	if status.State != conn.Ready {
 		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent)}
@@ -139,11 +147,11 @@ func (g *Gateway) reach(ctx context.Context, u *upstream) (*client.Session, *awa
 }
 
 // await waits until a server is ready, for as long as there is hope. It returns what it was at last.
-func await(ctx context.Context, u *upstream, session *client.Session, status conn.Status) conn.Status {
+func await(ctx context.Context, c *connection, session *client.Session, status conn.Status) conn.Status {
 	deadline := time.Now().Add(longestWait)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	for woken := wake(u, session, status); status.State != conn.Ready; status = session.Status() {
+	for woken := wake(c, session, status); status.State != conn.Ready; status = session.Status() {
 		if !woken && isHopeless(status, deadline) {
 			break
 		}
@@ -169,8 +177,8 @@ func needsPerson(s conn.Status) bool {
 }
 
 // wake makes a server try again now, and reports whether it does. Calls must not make a broken server start in a loop.
-func wake(u *upstream, session *client.Session, s conn.Status) bool {
-	if s.State != conn.Backoff || needsPerson(s) || !u.mayWake(time.Now()) {
+func wake(c *connection, session *client.Session, s conn.Status) bool {
+	if s.State != conn.Backoff || needsPerson(s) || !c.mayWake(time.Now()) {
 		return false
 	}
 	session.Wake()
@@ -178,10 +186,10 @@ func wake(u *upstream, session *client.Session, s conn.Status) bool {
 }
 
 // failed says what became of a request that has failed with err.
-func (g *Gateway) failed(name string, err error) *awayError {
-	e := &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error()}
-	if session, running := g.set.Session(name); running {
-		e.Outcome = outcomeOf(name, session.Status(), conn.Unknown)
+func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
+	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error()}
+	if session, running := g.lifecycle.session(u, c); running {
+		e.Outcome = outcomeOf(u.Name, session.Status(), conn.Unknown)
 	}
 	if call := (*conn.CallError)(nil); errors.As(err, &call) {
 		e.Delivery = call.Delivery

@@ -8,7 +8,8 @@
 // Clients and servers may be of any revision; each connection uses its own, and no client notices those of the
 // servers behind. A tool is called <server>__<tool>, a prompt likewise; resources keep their URIs.
 //
-// Each server has one supervised session (package mcpjson/sessions), which all clients share. A server that dies is started
+// Each server has one supervised session (package mcpjson/sessions), which all clients share, unless its entry gives each user or each client
+// one of its own. A server that dies is started
 // again, and its tools stay in the list meanwhile: a call wakes it, waits for ten seconds at most, and then says what is wrong with the
 // server and whether the call may have been executed. A question of a server goes to the client whose call it belongs to,
 // or to nobody.

@@ -23,7 +23,7 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 			u.ring.Store(false)
 		}
 		g.refresh(ctx, of, session, catalogue.Kinds()...)
-		g.renewSubscriptions(ctx, session)
+		g.renewSubscriptions(ctx, new(connection), session)
 	case *client.ToolsChanged:
 		g.refresh(ctx, of, session, catalogue.Tools)
 	case *client.PromptsChanged:
@@ -37,6 +37,27 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 	}
 }
 
+// onOwnEvent handles what the session of an owner learns. What a server offers is learned from the shared session alone: the catalogue is one for all.
+func (g *Gateway) onOwnEvent(ctx context.Context, c *connection, session *client.Session, e client.Event) {
+	switch e := e.(type) {
+	case *client.Restored:
+		g.renewSubscriptions(ctx, c, session)
+	case *client.ResourceUpdated:
+		g.updated(c, e.URI)
+	case *client.ElicitationComplete:
+		g.finished(ctx, openedPage{session.Name(), e.ID})
+	}
+}
+
+// updated tells those clients of a change who may know of it.
+func (g *Gateway) updated(c *connection, uri string) {
+	if c.place == nil {
+		g.server.ResourceUpdated(uri)
+		return
+	}
+	g.server.ResourceUpdatedFor(uri, c.serves)
+}
+
 // finished tells a client that its user has finished on a page.
 func (g *Gateway) finished(ctx context.Context, page openedPage) {
 	if s := g.opened.take(page); s != nil {
@@ -44,8 +65,7 @@ func (g *Gateway) finished(ctx context.Context, page openedPage) {
 	}
 }
 
-// subscribe lets a client subscribe to a resource. It is counted first: who ends the last other subscription at the same time must
-// see that.
+// subscribe lets a client subscribe to a resource.
 func (g *Gateway) subscribe(ctx context.Context, uri string) (failed error) {
 	item, found := g.resource(ctx, uri)
 	if !found {
@@ -57,51 +77,108 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) (failed error) {
 	}
 	done := u.count(ctx, protocol.MethodSubscribe, nil)
 	defer func() { done(failed == nil) }()
-	session, err := g.reach(ctx, u)
+	c, err := g.lifecycle.connect(ctx, u)
 	if err != nil {
-		return err.fault()
+		return crowded(u, err).fault()
 	}
-	g.subscriptions.add(item.Server, uri)
+	defer g.lifecycle.leave(u, c)
+	return g.subscribeOver(ctx, u, c, uri)
+}
+
+// subscribeOver subscribes over a connection. It is counted first: who ends the last other subscription at the same time must see that.
+func (g *Gateway) subscribeOver(ctx context.Context, u *upstream, c *connection, uri string) error {
+	session, away := g.reach(ctx, u, c)
+	if away != nil {
+		return away.fault()
+	}
+	g.subscriptions.add(c.as, uri)
+	if c.place != nil { // which may not end as long as somebody waits for changes
+		u.pool.Hold(c.place)
+	}
 	if err := session.Subscribe(ctx, &protocol.SubscribeParams{URI: uri}); err != nil {
-		g.endSubscription(ctx, item.Server, uri)
-		return g.failed(item.Server, err).fault()
+		g.endSubscription(ctx, u, c, uri)
+		return g.failed(u, c, err).fault()
 	}
 	return nil
 }
 
 // unsubscribe ends a subscription of a client.
 func (g *Gateway) unsubscribe(ctx context.Context, uri string) {
-	name, found := g.subscriptions.serverOf(uri)
-	if !found {
+	u, c, absent := g.subscribed(ctx, uri)
+	if u == nil {
+		g.subscriptions.remove(absent, uri)
 		return
 	}
-	if u := g.upstream(name); u != nil {
-		defer u.count(ctx, protocol.MethodUnsubscribe, nil)(true)
+	defer u.count(ctx, protocol.MethodUnsubscribe, nil)(true)
+	g.endSubscription(ctx, u, c, uri)
+}
+
+// subscribed returns over which connection a client has subscribed to a resource: its own, or the shared one, also if that was another one's
+// then. The catalogue may name another server by now, so it is not asked. If the file does not have the server any more, its name is absent.
+func (g *Gateway) subscribed(ctx context.Context, uri string) (u *upstream, c *connection, absent string) {
+	shared, servers := g.subscriptions.at(uri), g.upstreams()
+	owner, of := ownerIn(ctx, shareClient)
+	for _, u := range servers {
+		for _, c := range u.connections()[1:] {
+			i := slices.Index(shared, c.as)
+			switch {
+			case i < 0:
+			case c.serves(owner.User, of.of()):
+				return u, c, ""
+			default: // another owner's
+				shared = slices.Delete(shared, i, i+1)
+			}
+		}
 	}
-	g.endSubscription(ctx, name, uri)
+	for _, name := range shared {
+		if u := servers[name]; u != nil {
+			return u, &u.shared, ""
+		}
+		absent = name
+	}
+	return nil, nil, absent
 }
 
 // endSubscription ends one subscription, and that at the server if it was the last one. If another client has subscribed meanwhile, the server
 // may have been asked to end its subscription, too, and is asked again.
-func (g *Gateway) endSubscription(ctx context.Context, name, uri string) {
-	last := g.subscriptions.remove(name, uri)
-	session, running := g.set.Session(name)
+func (g *Gateway) endSubscription(ctx context.Context, u *upstream, c *connection, uri string) {
+	counted, last := g.subscriptions.remove(c.as, uri)
+	if counted && c.place != nil {
+		defer g.lifecycle.leave(u, c)
+	}
+	session, running := g.lifecycle.session(u, c)
 	if !last || !running {
 		return
 	}
 	_ = session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: uri}) // nobody is told of what still comes
-	if slices.Contains(g.subscriptions.of(name), uri) {
+	if slices.Contains(g.subscriptions.of(c.as), uri) {
 		g.renewSubscription(context.WithoutCancel(ctx), session, uri)
 	}
 }
 
 // renewSubscriptions makes a server tell of the resources to which clients have subscribed. A session renews its own when it has lost its
 // server, but that of a server which was restarted is another one. What changed in between, nobody has told.
-func (g *Gateway) renewSubscriptions(ctx context.Context, session *client.Session) {
+func (g *Gateway) renewSubscriptions(ctx context.Context, c *connection, session *client.Session) {
 	for _, uri := range g.subscriptions.of(session.Name()) {
 		g.renewSubscription(ctx, session, uri)
-		g.server.ResourceUpdated(uri)
+		g.updated(c, uri)
 	}
+}
+
+// resume starts the connections again over which an owner waits for changes, after they were ended with their server. The others are started by
+// their next call.
+func (g *Gateway) resume(ctx context.Context, servers ...*upstream) {
+	for _, u := range servers {
+		for _, c := range u.connections()[1:] {
+			if len(g.subscriptions.of(c.as)) == 0 {
+				continue
+			}
+			if err := g.lifecycle.start(ctx, u, c); err != nil {
+				g.log().Warn("bowline: a connection whose client has subscribed was not started again", "server", u.Name, "error", err)
+			}
+		}
+	}
+	g.lifecycle.Check() // the rules of those that run may have changed
 }
 
 // renewSubscription makes no request if the server has the subscription.

@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
+	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/gateway/internal/search"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
@@ -55,6 +56,9 @@ type Options struct {
 
 	// Roots are what a server gets that asks for roots outside of the calls of a client, unless the file says what.
 	Roots []protocol.Root
+
+	// Share says who uses one connection with a server whose entry does not say it: one of mcpjson.Shares. Empty: all.
+	Share string
 
 	// IsOwn reports whether clients reach this gateway at a URL. A server of a file that has one of these is a mistake. Nil: it is not known.
 	IsOwn func(url string) bool
@@ -110,8 +114,8 @@ func New(o Options) *Gateway {
 	g.search.Call = g.callFound
 	g.search.Snapshot = func(ctx context.Context) *catalogue.Snapshot { return g.warm(ctx, catalogue.Tools) }
 	g.server = server.New(o.Info, g.serverOptions())
-	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, Login: o.Login, OnDemand: g.lifecycle.isLater})
-	g.lifecycle = lifecycle{set: g.set, log: g.log(), servers: g.upstreams, kept: g.isKept, known: g.isKnown}
+	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, OnDemand: g.lifecycle.isLater})
+	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known = g.set, g.log(), g.upstreams, g.isKept, g.isKnown
 	g.lifecycle.begin()
 	return g
 }
@@ -146,11 +150,15 @@ func (g *Gateway) sessionContext(given func(context.Context, *server.Session) co
 	return func(ctx context.Context, s *server.Session) context.Context {
 		g.levels.add(ctx, s)
 		g.notifier.notify()
-		context.AfterFunc(ctx, g.notifier.notify)
+		of := &member{session: s, ctx: ctx}
+		context.AfterFunc(ctx, func() {
+			g.lifecycle.left(s)
+			g.notifier.notify()
+		})
 		if given != nil {
-			return given(ctx, s)
+			ctx = given(ctx, s)
 		}
-		return ctx
+		return context.WithValue(ctx, memberKey{}, of)
 	}
 }
 
@@ -179,10 +187,26 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 	}
 }
 
+// eachCopy gives a session of an owner its events. It hears nothing of others, and nobody but the owner hears of it.
+func (g *Gateway) eachCopy(s *mcpjson.Server, as string, o *client.Options) {
+	if u := g.upstream(s.Name); u != nil {
+		u.observe(s.Transport)
+		if c := u.connection(as); c != nil {
+			o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.onOwnEvent(ctx, c, session, e) }
+			o.OnLog = func(ctx context.Context, _ *client.Session, m *client.LogMessage) { g.logOf(ctx, c, m) }
+		}
+	}
+	if g.options.Each != nil {
+		g.options.Each(s, o)
+	}
+}
+
 // Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
 func (g *Gateway) Server() *server.Server { return g.server }
 
-func (g *Gateway) given() given { return given{g.options.MaxName, g.options.Roots, g.options.IsOwn} }
+func (g *Gateway) given() given {
+	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share}
+}
 
 // Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
 func (g *Gateway) Check(file *mcpjson.File) error {
@@ -220,7 +244,7 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 		}
 		g.upstream(e.Name).note(failed)
 	}
-	g.lifecycle.Check() // the rules of those that run may have changed
+	g.resume(ctx, slices.Collect(maps.Values(g.upstreams()))...)
 	return changes, err
 }
 
@@ -228,9 +252,20 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 	servers := make(map[string]*upstream, len(p.entries))
 	for _, e := range p.entries {
-		servers[e.Name] = &upstream{e, &traffic{notifier: g.notifier}}
-		if u := g.servers[e.Name]; u != nil && u.Identity == e.Identity {
-			servers[e.Name].traffic = u.traffic
+		made := &upstream{entry: e, traffic: &traffic{notifier: g.notifier, shared: connection{as: e.Name}}, pool: new(pool.Pool[*connection])}
+		if u := g.servers[e.Name]; u != nil {
+			made.pool = u.pool
+			if u.Identity == e.Identity {
+				made.traffic = u.traffic
+			}
+		}
+		servers[e.Name] = made
+	}
+	for name, u := range g.servers {
+		if servers[name] == nil {
+			for _, c := range u.connections()[1:] {
+				g.subscriptions.forget(c.as)
+			}
 		}
 	}
 	g.mu.Lock()

@@ -37,6 +37,7 @@ type fleet struct {
 	servers map[string]*server.Server
 	links   map[string]transport.Link // the last one of each server
 	broken  map[string]bool           // cannot be reached
+	each    func() *server.Server     // makes the server of each further connection; nil: it is the same one
 	opens   opening                   // how servers are reached from now on; nil: in this process
 	opened  map[string]int            // how often each was started
 }
@@ -99,6 +100,11 @@ func (p *place) Open(ctx context.Context) (transport.Link, error) {
 	}
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	p.links[p.name] = theirs
+	if p.each != nil {
+		p.servers[fmt.Sprint(p.name, " ", p.opened[p.name])] = p.each()
+		p.servers[fmt.Sprint(p.name, " ", p.opened[p.name])].Accept(theirs)
+		return ours, nil
+	}
 	p.servers[p.name].Accept(theirs)
 	return ours, nil
 }

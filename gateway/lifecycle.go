@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -20,6 +21,8 @@ type lifecycle struct {
 	set *sessions.Set
 	log *slog.Logger
 
+	copies atomic.Int64 // how many connections there were that not all clients share
+
 	servers func() map[string]*upstream // of the file; never changed
 	kept    func(name string) bool      // it must run, although no call is under way
 	known   func(name string) bool      // all that it offers is known
@@ -31,6 +34,7 @@ func (l *lifecycle) begin() { l.Keeper = life.NewKeeper(l.endDue) }
 // endDue ends the servers whose life is over, and returns when that of another may be.
 func (l *lifecycle) endDue(now time.Time) (next time.Time) {
 	for name, u := range l.servers() {
+		next = life.Earlier(next, l.endCopies(u, now))
 		switch at, over := u.use.Look(u.rule, l.kept(name), now); {
 		case over:
 			l.Go(func(ctx context.Context) { l.end(ctx, u) })

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -73,14 +74,14 @@ func (l *levels) remove(s *server.Session) {
 	}
 }
 
-// everybody returns the sessions that have chosen a level, and whether all are of the same user.
-func (l *levels) everybody() (all []*server.Session, same bool) {
+// everybody returns the sessions that have chosen a level and may see a message, and whether all are of the same user.
+func (l *levels) everybody(may func(identity string, s *server.Session) bool) (all []*server.Session, same bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := ""
 	for s, user := range l.users {
 		switch {
-		case !user.chose:
+		case !user.chose, !may(user.identity, s):
 			continue
 		case len(all) > 0 && user.identity != of:
 			return nil, false
@@ -96,4 +97,29 @@ func moreVerbose(a, b protocol.LogLevel) protocol.LogLevel {
 		return b
 	}
 	return a
+}
+
+// A sentLevel is the log level that a server knows.
+type sentLevel struct {
+	session *client.Session
+	level   protocol.LogLevel
+	changes int // of levels, then
+}
+
+// next returns the level that the server is to be told; "": it knows.
+func (t sentLevel) next(session *client.Session, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
+	if t.session != session {
+		t = sentLevel{}
+	}
+	level := moreVerbose(wanted, ofCall)
+	if t.changes == changes {
+		level = moreVerbose(t.level, level)
+	}
+	if level == "" && t.level != "" {
+		level = protocol.LogEmergency // there is no level without messages
+	}
+	if level == t.level {
+		return ""
+	}
+	return level
 }

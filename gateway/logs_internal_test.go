@@ -18,13 +18,13 @@ func TestLevelOfASessionThatHasEnded(t *testing.T) {
 		s := new(server.Session)
 		l.add(ctx, s)
 		l.choose(s, "somebody")
-		if all, same := l.everybody(); len(all) != 1 || !same {
+		if all, same := l.everybody(new(connection).serves); len(all) != 1 || !same {
 			t.Fatalf("%d have chosen a level, of one user: %t", len(all), same)
 		}
 		end()
 		synctest.Wait()
 		l.choose(s, "somebody")
-		if all, _ := l.everybody(); len(all) != 0 || len(l.users) != 0 {
+		if all, _ := l.everybody(new(connection).serves); len(all) != 0 || len(l.users) != 0 {
 			t.Errorf("%d have chosen a level, and %d are kept", len(all), len(l.users))
 		}
 	})

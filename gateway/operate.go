@@ -31,8 +31,10 @@ func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) erro
 		return g.set.Stop(ctx, name)
 	case admin.Start:
 		err = g.set.Start(ctx, name)
+		g.resume(ctx, u)
 	case admin.Restart:
 		err = g.set.Restart(ctx, name)
+		g.resume(ctx, u)
 	case admin.Wake:
 		return g.wakeNow(ctx, u)
 	default:
@@ -61,6 +63,11 @@ func (g *Gateway) absent(name string) error {
 }
 
 func (g *Gateway) wakeNow(ctx context.Context, u *upstream) error {
+	for _, c := range u.connections()[1:] {
+		if session, running := g.lifecycle.session(u, c); running {
+			session.Wake()
+		}
+	}
 	if _, asleep := u.use.IsAsleep(); asleep {
 		return g.lifecycle.startIfAsleep(ctx, u)
 	}

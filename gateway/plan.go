@@ -27,6 +27,7 @@ type entry struct {
 	roots  []protocol.Root // what it gets that asks for roots outside of a call; nil: those of the gateway
 	rule   life.Rule
 	limit  limits.Rule
+	share  string // who uses one connection: one of mcpjson.Shares
 }
 
 // given is what the options of a gateway say to every file.
@@ -34,6 +35,7 @@ type given struct {
 	longest int // name
 	roots   []protocol.Root
 	isOwn   func(url string) bool // nil: it is not known
+	share   string
 }
 
 // planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
@@ -49,25 +51,25 @@ func planOf(file *mcpjson.File, o given, before map[string]entry) (*plan, error)
 	}
 	longest := cmp.Or(top.MaxName, o.longest)
 	file.Reject(nil)
-	wrong := p.read(file, top, o.isOwn, before)
+	wrong := p.read(file, top, o, before)
 	p.name(longest, wrong)
 	if len(wrong) > 0 { // those that are rejected are what they were before
 		file.Reject(wrong)
-		p.read(file, top, o.isOwn, before)
+		p.read(file, top, o, before)
 		p.name(longest, wrong)
 	}
 	return p, nil
 }
 
 // read reads the servers, and returns what only a gateway finds wrong with one.
-func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, isOwn func(string) bool, before map[string]entry) (wrong map[string]string) {
+func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, o given, before map[string]entry) (wrong map[string]string) {
 	p.entries, p.mistakes, wrong = nil, make(map[string]error), make(map[string]string)
 	for _, name := range file.Names() {
 		s, err := file.Server(name)
 		switch was, ok := before[name]; {
 		case err == nil:
-			p.entries = append(p.entries, entryOf(s, top))
-			if url := urlOf(s); url != "" && isOwn != nil && isOwn(url) {
+			p.entries = append(p.entries, entryOf(s, top, o.share))
+			if url := urlOf(s); url != "" && o.isOwn != nil && o.isOwn(url) {
 				wrong[name] = "it is this gateway itself, which is served at its url"
 			}
 		case ok:
@@ -80,13 +82,14 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, isOwn func(string)
 	return wrong
 }
 
-func entryOf(s *mcpjson.Server, top *mcpjson.Gateway) entry {
+func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 	how := s.Hosting
 	e := entry{
 		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe},
 		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
 		rule:   life.RuleOf(how.Life, top.Life),
 		limit:  limits.Rule{PerMinute: top.Rate.PerMinute, InFlight: top.Rate.InFlight, Concurrency: how.Concurrency, ToolRates: how.ToolRates},
+		share:  cmp.Or(how.Share, share, shareAll),
 	}
 	if how.Roots != nil {
 		e.roots = rootsOf(how.Roots)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,9 +36,10 @@ func (g *Gateway) sample(ctx context.Context, from *client.Session, p *protocol.
 // roots returns the roots of the client whose call a server serves, and outside of calls those of the file.
 func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protocol.Root, error) {
 	if len(ofClients(client.Asking(ctx))) == 0 {
+		name := g.serverOf(session)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if u := g.servers[session.Name()]; u != nil && u.roots != nil {
+		if u := g.servers[name]; u != nil && u.roots != nil {
 			return u.roots, nil
 		}
 		return g.allRoots, nil
@@ -47,6 +49,15 @@ func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protoco
 		return nil, err
 	}
 	return result.Roots, nil
+}
+
+// serverOf returns the name of the server of a session, which may be that of an owner.
+func (g *Gateway) serverOf(session *client.Session) string {
+	name := session.Name()
+	if i := strings.LastIndex(name, copySign); i >= 0 && g.upstream(name) == nil {
+		return name[:i]
+	}
+	return name
 }
 
 // mayAsk reports whether a call may become one that asks its client. A client without capabilities cannot be asked, and a modern server returns
@@ -78,7 +89,7 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	asking, cancel := context.WithCancelCause(call)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	defer g.noteQuestion(call, from.Name(), q.Method())()
+	defer g.noteQuestion(call, g.serverOf(from), q.Method())()
 	key := rand.Text()
 	answers, err := server.Ask(asking, protocol.InputRequests{key: q})
 	var unsupported *server.UnsupportedError
@@ -163,10 +174,15 @@ const levelTimeout = 2 * time.Second
 // it, and one outside of calls goes to all sessions that want it; but if these are of several users, nobody does: it may quote what one
 // of them has sent.
 func (g *Gateway) onLog(ctx context.Context, _ *client.Session, m *client.LogMessage) {
+	g.logOf(ctx, new(connection), m)
+}
+
+// logOf does that for one connection. What comes over that of an owner is for the owner only.
+func (g *Gateway) logOf(ctx context.Context, c *connection, m *client.LogMessage) {
 	params := &protocol.LogMessageParams{Level: m.Level, Logger: m.Logger, Data: m.Data}
 	calls := ofClients(client.Asking(ctx))
 	if len(calls) == 0 {
-		all, same := g.levels.everybody()
+		all, same := g.levels.everybody(c.serves)
 		if !same {
 			g.levels.unclaimed.Add(1)
 		}
@@ -195,8 +211,11 @@ func (g *Gateway) onLogLevel(ctx context.Context, s *server.Session) {
 	g.levels.choose(s, identityOf(ctx))
 	var asking sync.WaitGroup
 	for _, u := range g.upstreams() {
-		if session, running := g.set.Session(u.Name); running && session.Status().State == conn.Ready {
-			asking.Go(func() { g.level(ctx, u, session, "") })
+		for _, c := range u.connections() {
+			session, running := g.lifecycle.session(u, c)
+			if running && session.Status().State == conn.Ready && c.serves(identityOf(ctx), s) {
+				asking.Go(func() { g.level(ctx, c, session, "") })
+			}
 		}
 	}
 	asking.Wait()
@@ -204,14 +223,14 @@ func (g *Gateway) onLogLevel(ctx context.Context, s *server.Session) {
 
 // level makes a legacy server log as legacy clients want, and as the client of a call wants. It learns of a lower level only when one of the legacy
 // clients has chosen another: two clients in turn must not make each call wait. A modern server is told with each call.
-func (g *Gateway) level(ctx context.Context, u *upstream, session *client.Session, ofCall protocol.LogLevel) {
+func (g *Gateway) level(ctx context.Context, c *connection, session *client.Session, ofCall protocol.LogLevel) {
 	if protocol.IsModern(session.Server().ProtocolVersion) {
 		return
 	}
 	wanted, changes := g.levels.now()
-	u.mu.Lock()
-	level := u.level.next(session, wanted, changes, ofCall)
-	u.mu.Unlock()
+	c.mu.Lock()
+	level := c.level.next(session, wanted, changes, ofCall)
+	c.mu.Unlock()
 	if level == "" {
 		return
 	}
@@ -220,7 +239,7 @@ func (g *Gateway) level(ctx context.Context, u *upstream, session *client.Sessio
 	if err := session.SetLogLevel(ctx, level); err != nil && client.NotExecuted(err) && !errors.As(err, new(*client.CapabilityError)) {
 		return // the next call tries again
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.level = sentLevel{session, level, changes}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.level = sentLevel{session, level, changes}
 }

@@ -216,37 +216,42 @@ func clientOf(ctx context.Context) string {
 
 // attempts makes a request at a server, and once more if the first did not leave since the connection was lost.
 func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, params json.RawMessage) (json.RawMessage, *awayError, error) {
+	c, err := g.lifecycle.connect(ctx, u)
+	if err != nil {
+		return nil, crowded(u, err), nil
+	}
+	defer g.lifecycle.leave(u, c)
 	for again := true; ; again = false {
-		session, away := g.reach(ctx, u)
+		session, away := g.reach(ctx, u, c)
 		if away != nil {
 			return nil, away, nil
 		}
-		result, err := g.send(ctx, u, session, method, params)
+		result, err := g.send(ctx, c, session, method, params)
 		if err == nil {
-			u.hasAnswered()
+			c.hasAnswered()
 			return questionsIn(result)
 		}
 		switch fault := faultOf(err); {
 		case fault != nil:
-			u.hasAnswered()
+			c.hasAnswered()
 			return nil, nil, fault
 		case again && errors.Is(err, client.ErrUnavailable): // it was lost just now, and the request was not sent
 		default:
-			return nil, g.failed(u.Name, err), nil
+			return nil, g.failed(u, c, err), nil
 		}
 	}
 }
 
 // send makes the request of a client at a server, which logs as the client wants from then on.
-func (g *Gateway) send(ctx context.Context, u *upstream, session *client.Session, method string, params json.RawMessage) (json.RawMessage, error) {
+func (g *Gateway) send(ctx context.Context, c *connection, session *client.Session, method string, params json.RawMessage) (json.RawMessage, error) {
 	own, err := withHop(session, params)
 	if err != nil {
 		return nil, err
 	}
-	g.level(ctx, u, session, server.LogLevel(ctx))
+	g.level(ctx, c, session, server.LogLevel(ctx))
 	result, err := withProgress(ctx, session, params).Relay(ctx, method, own)
 	if err != nil {
-		g.opened.requires(ctx, u.Name, err)
+		g.opened.requires(ctx, session.Name(), err)
 	}
 	return result, err
 }

@@ -100,8 +100,12 @@ func (g *Gateway) Changed() <-chan struct{} { return g.notifier.next(g.causes) }
 // causes tell of changes that no code of this package makes.
 func (g *Gateway) causes() []<-chan struct{} {
 	all := []<-chan struct{}{g.known.Changed()}
-	for session := range g.set.Sessions() {
-		all = append(all, session.Status().Changed())
+	for _, u := range g.upstreams() {
+		for _, c := range u.connections() {
+			if session, running := g.lifecycle.session(u, c); running {
+				all = append(all, session.Status().Changed())
+			}
+		}
 	}
 	return all
 }

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// A subscriptions counts how many clients have subscribed to each resource of a server. Its zero value is ready.
+// A subscriptions counts how many clients have subscribed to each resource of a server, over each connection. Its zero value is ready.
 type subscriptions struct {
 	mu     sync.Mutex
-	counts map[string]map[string]int // by server and URI
+	counts map[string]map[string]int // by the name of the session and URI
 }
 
 // add counts one more.
@@ -25,38 +25,43 @@ func (s *subscriptions) add(name, uri string) {
 	s.counts[name][uri]++
 }
 
-// remove counts one less, and reports whether that was the last one.
-func (s *subscriptions) remove(name, uri string) (last bool) {
+// remove counts one less, unless another one was quicker, and reports whether that was the last one.
+func (s *subscriptions) remove(name, uri string) (counted, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uris := s.counts[name]
-	switch uris[uri] {
-	case 0: // another one was quicker
-		return false
-	case 1:
-	default:
-		uris[uri]--
-		return false
+	if uris[uri] == 0 {
+		return false, false
+	}
+	if uris[uri]--; uris[uri] > 0 {
+		return true, false
 	}
 	if delete(uris, uri); len(uris) == 0 {
 		delete(s.counts, name)
 	}
-	return true
+	return true, true
 }
 
-// serverOf returns a server at which somebody has subscribed to a URI. The catalogue may name another one by now, so it is not asked.
-func (s *subscriptions) serverOf(uri string) (name string, found bool) {
+// at returns over which connections somebody has subscribed to a URI.
+func (s *subscriptions) at(uri string) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, uris := range s.counts {
 		if uris[uri] > 0 {
-			return name, true
+			names = append(names, name)
 		}
 	}
-	return "", false
+	return names
 }
 
-// of returns the URIs to which somebody has subscribed at a server.
+// forget forgets all subscriptions over a connection that nobody will have again.
+func (s *subscriptions) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.counts, name)
+}
+
+// of returns the URIs to which somebody has subscribed over a connection.
 func (s *subscriptions) of(name string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

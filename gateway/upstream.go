@@ -3,27 +3,21 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
-	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
-
-// wakeInterval is between two calls that wake the same server, if it has answered none meanwhile. Calls must not make a broken server start
-// in a loop.
-const wakeInterval = 5 * time.Second
 
 // An upstream is a server of the file. It does not change: the next file makes another.
 type upstream struct {
 	entry
 	*traffic
+	pool *pool.Pool[*connection] // of those who do not share one. It belongs to all that were called so
 }
 
 // A traffic is what clients do with a server, and what its child says. It outlives a file that does not change how the server runs.
@@ -37,35 +31,17 @@ type traffic struct {
 	behind atomic.Pointer[[]string] // the gateways behind it; nil: none
 	ring   atomic.Bool              // this gateway is one of them, or was since the server was connected
 	asked  limits.Server
-	woken  atomic.Int64 // when a call woke it last, in nanoseconds; 0: it has answered a call since
-
-	mu    sync.Mutex
-	level sentLevel
+	shared connection // that all clients use, or nobody but the gateway itself for its lists
 }
 
 // count keeps a request in the report while it runs. Who looks is told of its begin and its end, and not in between: a call of an hour costs
 // the page two events.
 func (u *traffic) count(ctx context.Context, method string, params json.RawMessage) (done func(answered bool)) {
-	u.use.Hold()
 	end := u.begin(ctx, method, params)
 	u.notifier.notify()
 	return func(answered bool) {
-		u.use.Release(true)
 		end(answered)
 		u.notifier.notify()
-	}
-}
-
-// mayWake reports whether a call may wake the server at this time, which it then does.
-func (u *traffic) mayWake(now time.Time) bool {
-	last := u.woken.Load()
-	return now.UnixNano()-last >= int64(wakeInterval) && u.woken.CompareAndSwap(last, now.UnixNano())
-}
-
-// hasAnswered notes that the server works: if it dies now, that is no reason to let calls wait.
-func (u *traffic) hasAnswered() {
-	if u.woken.Load() != 0 {
-		u.woken.Store(0)
 	}
 }
 
@@ -93,27 +69,22 @@ func (u *traffic) Write(text []byte) (int, error) {
 	return u.stderr.Write(text)
 }
 
-// A sentLevel is the log level that a server knows.
-type sentLevel struct {
-	session *client.Session
-	level   protocol.LogLevel
-	changes int // of levels, then
+// connections returns the shared one and those of owners, the oldest first.
+func (u *upstream) connections() []*connection {
+	all := []*connection{&u.shared}
+	places, _ := u.pool.All()
+	for _, p := range places {
+		all = append(all, p.Value)
+	}
+	return all
 }
 
-// next returns the level that the server is to be told; "": it knows.
-func (t sentLevel) next(session *client.Session, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
-	if t.session != session {
-		t = sentLevel{}
+// connection returns that of an owner, or nil.
+func (u *upstream) connection(as string) *connection {
+	for _, c := range u.connections()[1:] {
+		if c.as == as {
+			return c
+		}
 	}
-	level := moreVerbose(wanted, ofCall)
-	if t.changes == changes {
-		level = moreVerbose(t.level, level)
-	}
-	if level == "" && t.level != "" {
-		level = protocol.LogEmergency // there is no level without messages
-	}
-	if level == t.level {
-		return ""
-	}
-	return level
+	return nil
 }

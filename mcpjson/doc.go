@@ -55,7 +55,7 @@
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
-//     roots, concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
+//     roots, share (all, user or client), concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
 //     resources, each an object with allow and deny.
 //
 // A key bowline beside mcpServers is for a gateway, too (see Gateway): http, admin (an object with

@@ -28,6 +28,8 @@ type Hosting struct {
 	Describe  map[string]string // descriptions of single tools, by the names that the server uses
 	Roots     []string          // file URIs; they replace those of the Gateway. Nil: the file has none
 
+	Share string // who uses one connection with it: one of Shares; "": the gateway decides
+
 	Concurrency int            // how many requests may be under way at the server; 0: any number
 	ToolRates   map[string]int // how often a client may call a tool in a minute, by the name that the server uses; "*": all others
 }
@@ -51,6 +53,9 @@ type Filter struct {
 	Allow []string // nil: everything
 	Deny  []string // wins over Allow
 }
+
+// Shares returns the values that share may have in a file: one connection for all clients, one for each user, or one for each session of a client.
+func Shares() []string { return []string{"all", "user", "client"} }
 
 // Starts returns the values that start may have in a file, the default first.
 func Starts() []string { return []string{"eager", "demand"} }

@@ -49,8 +49,9 @@ func TestHosting(t *testing.T) {
 	same := read(t, `{}`)
 	for written, want := range map[string]Hosting{
 		`{}`: {},
-		`{"prefix": "", "start": "demand", "idleStop": "5m", "maxLife": "24h", "roots": ["file:///a"]}`:                     {Prefix: &bare, Life: Life{"demand", 5 * time.Minute, 24 * time.Hour}, Roots: []string{"file:///a"}},
-		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`:                 {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
+		`{"prefix": "", "start": "demand", "idleStop": "5m", "maxLife": "24h", "roots": ["file:///a"]}`:     {Prefix: &bare, Life: Life{"demand", 5 * time.Minute, 24 * time.Hour}, Roots: []string{"file:///a"}},
+		`{"tools": {"allow": ["read_*"], "deny": ["*secret*"]}, "prompts": {"allow": []}, "resources": {}}`: {Tools: Filter{[]string{"read_*"}, []string{"*secret*"}}, Prompts: Filter{Allow: []string{}}},
+		`{"share": "client"}`: {Share: "client"},
 		`{"start": "eager", "idleStop": "off", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`: {Life: Life{Start: "eager", IdleStop: -1}, Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
 		`{"concurrency": 8, "toolRates": {"*": 60, "create": 5}}`:                                                           {Concurrency: 8, ToolRates: map[string]int{"*": 60, "create": 5}},
 		`{"tools": {"rename": {"a": "b"}, "describe": {"a": "what it does"}}}`:                                              {Rename: map[string]string{"a": "b"}, Describe: map[string]string{"a": "what it does"}},
@@ -100,6 +101,7 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"roots": ["/a", "http://${SECRET}"]}`), "m:2:11: bowline.roots: number 2 is neither a path nor a URI that begins with file://"},
 		{top(`{"roots": "/a"}`), "m:2:11: bowline.roots: expected an array of strings, got a string"},
 		{server(`"command": "x", "bowline": {"start": "lazy"}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
+		{server(`"command": "x", "bowline": {"share": "none"}`), "m:2:44: servers.a.bowline.share: expected one of all, user, client"},
 		{server(`"command": "x", "bowline": {"start": ""}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
 		{server(`"command": "x", "bowline": {"idleStop": "never"}`), `m:2:47: servers.a.bowline.idleStop: "never" is not a duration above zero, such as 30s or 2m`},
 		{server(`"command": "x", "bowline": {"maxLife": "999ms"}`), "m:2:46: servers.a.bowline.maxLife: 999ms is below 1s"},

@@ -92,7 +92,7 @@ const (
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
 	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate"}
-	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates"}
+	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share"}
 )
 
 func readGateway(v *values, n node) *Gateway {
@@ -123,6 +123,7 @@ func readHosting(v *values, own map[string]node) Hosting {
 		Rename: readTexts(v, tools["rename"]), Describe: readTexts(v, tools["describe"]), Prefix: readPrefix(v, own["prefix"]), Life: readLife(v, own), Roots: readRoots(v, own["roots"]),
 		Tools: filterOf(v, tools), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
 		Concurrency: readLimit(v, own["concurrency"]), ToolRates: readRates(v, own["toolRates"]),
+		Share: readOneOf(v, own["share"], Shares()),
 	}
 }
 
@@ -157,11 +158,16 @@ func readRates(v *values, n node) map[string]int {
 }
 
 func readLife(v *values, own map[string]node) Life {
-	_, start, _ := v.string(own["start"])
-	if start != "" && !slices.Contains(Starts(), start) || start == "" && !own["start"].absent() {
-		v.wrong(own["start"], "expected one of %s", strings.Join(Starts(), ", "))
+	return Life{Start: readOneOf(v, own["start"], Starts()), IdleStop: readSpan(v, own["idleStop"]), MaxLife: readSpan(v, own["maxLife"])}
+}
+
+// readOneOf reads one of some words.
+func readOneOf(v *values, n node, words []string) string {
+	_, word, _ := v.string(n)
+	if !n.absent() && !slices.Contains(words, word) {
+		v.wrong(n, "expected one of %s", strings.Join(words, ", "))
 	}
-	return Life{Start: start, IdleStop: readSpan(v, own["idleStop"]), MaxLife: readSpan(v, own["maxLife"])}
+	return word
 }
 
 // readSpan reads a duration, or "off". A shorter one would start and stop a server all the time.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -163,6 +164,7 @@ func (p *peer) restore(ctx context.Context, from share.Client) {
 	if !k.restores() {
 		return
 	}
+	p.server.hub.SetOwner(&p.changes, changes.Owner{Identity: from.Identity, Session: p.session.Load()})
 	r := p.server.hub.Restore(ctx, &p.changes, from, func(uri string) error {
 		return p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) })
 	})

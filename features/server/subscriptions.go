@@ -55,6 +55,7 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 		return nil, err
 	}
 	defer release()
+	ss.SetOwner(&c.peer.changes, changes.Owner{Identity: c.Origin.Identity, Session: c.Session})
 	added, ended, err := ss.Subscribe(&c.peer.changes, c.client(), params.URI, func() error { return ss.maySubscribe(ctx, params.URI) })
 	switch {
 	case err != nil:
@@ -129,6 +130,7 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	// From now on changes become pending. None is sent before Begin, so the acknowledgement is the first message.
 	ss.Add(mine)
 	defer ss.Remove(mine)
+	ss.SetOwner(mine, changes.Owner{Identity: c.Origin.Identity})
 	for _, id := range granted.TaskIDs {
 		ss.Watch(mine, id)
 	}

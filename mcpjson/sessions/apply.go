@@ -28,6 +28,7 @@ type Changes struct {
 //   - A server whose settings have changed is restarted: Apply closes its session and
 //     starts a new one, which Session then returns.
 //   - A server that is missing or disabled is stopped.
+//   - A copy of a server that was changed or stopped ends.
 //   - A server that Stop has ended stays ended, unless its settings have changed.
 //   - All other servers are left alone, with their calls in flight.
 //
@@ -52,7 +53,7 @@ func (s *Set) Apply(ctx context.Context, file *mcpjson.File) (Changes, error) {
 	for _, name := range before {
 		if !slices.Contains(names, name) {
 			defer s.acting.begin(name)()
-			d.remove(name, s.entry(name))
+			d.remove(name, s.entry(name), s.copiesOf(name))
 		}
 	}
 	for _, name := range names {
@@ -83,7 +84,8 @@ type difference struct {
 
 // remove notes that the file does not have a server any more. Nil: it does not run, because it was stopped or had a mistake, and nothing
 // is to be done.
-func (d *difference) remove(name string, e *entry) {
+func (d *difference) remove(name string, e *entry, copies map[string]*entry) {
+	maps.Copy(d.ending, copies)
 	if e != nil {
 		d.Stopped, d.ending[name] = append(d.Stopped, name), e
 	}
@@ -97,9 +99,11 @@ func (s *Set) compare(d *difference, name string) bool {
 		d.Failed, d.problems = append(d.Failed, name), append(d.problems, err)
 		return false
 	}
+	outdated := s.outdated(server)
+	maps.Copy(d.ending, outdated)
 	switch e := s.entry(name); {
 	case e == nil && s.isHeld(server), e != nil && e.server.Same(server) && e.isRunning():
-		return false
+		return len(outdated) > 0
 	case e == nil:
 		d.Started = append(d.Started, name)
 	case e.isRunning():
@@ -109,6 +113,14 @@ func (s *Set) compare(d *difference, name string) bool {
 	}
 	d.wanted = append(d.wanted, server)
 	return true
+}
+
+// outdated returns the copies of a server that run with other settings, and those that have ended by themselves. Who needs one of these starts
+// it again: they are nobody's but the program's.
+func (s *Set) outdated(server *mcpjson.Server) map[string]*entry {
+	all := s.copiesOf(server.Name)
+	maps.DeleteFunc(all, func(_ string, e *entry) bool { return e.server.Same(server) && e.isRunning() })
+	return all
 }
 
 // isHeld reports whether a server is not to be started: it was stopped, and has the same settings as then, or it starts on demand.
@@ -143,6 +155,7 @@ func (s *Set) remember(file *mcpjson.File, names []string) (before []string) {
 	s.file, s.order = file, names
 	maps.DeleteFunc(s.held, func(name string, _ *mcpjson.Server) bool { return !slices.Contains(names, name) })
 	before = slices.AppendSeq(before, maps.Keys(s.running))
+	before = slices.AppendSeq(before, maps.Keys(s.copies))
 	slices.Sort(before)
 	return slices.Compact(before)
 }

@@ -46,6 +46,11 @@ type Options struct {
 	// transport, for instance to set the Stderr of a child. Nil: nothing is changed.
 	Each func(server *mcpjson.Server, o *client.Options)
 
+	// EachCopy is called before a copy of a server is started, in place of Each; see
+	// Set.StartCopy. It may change the same things, for this copy alone: it gets a server
+	// and options of its own. Nil: Each is called.
+	EachCopy func(server *mcpjson.Server, as string, o *client.Options)
+
 	// Login returns the login for a server over HTTP, according to its auth block, if
 	// it has one. The Set calls it before it starts the server, unless the server has
 	// an Authorization header or Each has set an Authorizer. The Set closes the Login
@@ -83,7 +88,8 @@ type Set struct {
 	file    *mcpjson.File              // that was applied last
 	held    map[string]*mcpjson.Server // those that are kept ended, with their settings then
 	running map[string]*entry
-	order   []string // the names of the file that was applied last
+	copies  map[string]map[string]*entry // by server, and by what they are called
+	order   []string                     // the names of the file that was applied last
 	closed  bool
 }
 
@@ -91,13 +97,14 @@ type Set struct {
 // of its own.
 type entry struct {
 	server *mcpjson.Server // as it was read
+	name   string          // of the session. That of a copy is not the one of the server
 	client *client.Client
 	login  Login // nil: none
 }
 
 // New returns a Set that introduces itself to servers as info. It starts nothing.
 func New(info protocol.Implementation, o Options) *Set {
-	s := &Set{info: info, options: o, file: new(mcpjson.File), held: make(map[string]*mcpjson.Server), running: make(map[string]*entry)}
+	s := &Set{info: info, options: o, file: new(mcpjson.File), held: make(map[string]*mcpjson.Server), running: make(map[string]*entry), copies: make(map[string]map[string]*entry)}
 	if o.Client.Supervisor == nil {
 		s.options.Client.Supervisor, s.own = supervisor.New(supervisor.Options{Name: info.Name}), true
 	}
@@ -120,22 +127,32 @@ func (s *Set) start(ctx context.Context, server *mcpjson.Server) error {
 	if s.options.Each != nil {
 		s.options.Each(server, &o)
 	}
-	login, err := s.login(server)
+	e, err := s.open(ctx, server, server.Name, o)
 	if err != nil {
 		return err
-	}
-	e := &entry{server, client.New(s.info, o), login}
-	session, err := e.client.Start(ctx, server.Name, server.Transport)
-	if err != nil {
-		return errors.Join(err, e.close(ctx))
-	}
-	if login != nil {
-		login.OnLogin(session.Wake)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[server.Name] = e
 	return nil
+}
+
+// open starts a session under a name. If it cannot be started, nothing is left of it: its
+// login is closed as well.
+func (s *Set) open(ctx context.Context, server *mcpjson.Server, name string, o client.Options) (*entry, error) {
+	login, err := s.login(server)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{server, name, client.New(s.info, o), login}
+	session, err := e.client.Start(ctx, name, server.Transport)
+	if err != nil {
+		return nil, errors.Join(err, e.close(ctx))
+	}
+	if login != nil {
+		login.OnLogin(session.Wake)
+	}
+	return e, nil
 }
 
 // login gives a server its login, and returns it, or nil if it has none.
@@ -192,8 +209,8 @@ func (s *Set) closeSessions(ctx context.Context, ending map[string]*entry) error
 	all.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range ending {
-		delete(s.running, name)
+	for _, e := range ending {
+		s.forget(e)
 	}
 	return errors.Join(problems...)
 }
@@ -210,9 +227,22 @@ func (s *Set) isClosed() bool {
 	return s.closed
 }
 
+// forget removes what has ended, whether its end was in order or not: a session that
+// does not end in time is cut. The caller holds mu.
+func (s *Set) forget(e *entry) {
+	server := e.server.Name
+	if e.name == server {
+		delete(s.running, server)
+		return
+	}
+	if delete(s.copies[server], e.name); len(s.copies[server]) == 0 {
+		delete(s.copies, server)
+	}
+}
+
 // isRunning reports whether the session has not ended by itself.
 func (e *entry) isRunning() bool {
-	_, running := e.client.Session(e.server.Name)
+	_, running := e.client.Session(e.name)
 	return running
 }
 
@@ -225,7 +255,7 @@ func (s *Set) Session(name string) (*client.Session, bool) {
 	return nil, false
 }
 
-// Sessions ranges over the sessions, in the order of the file.
+// Sessions ranges over the sessions, in the order of the file. Copies are not among them.
 func (s *Set) Sessions() iter.Seq[*client.Session] {
 	return func(yield func(*client.Session) bool) {
 		s.mu.Lock()
@@ -258,9 +288,7 @@ func (s *Set) Report() supervisor.Report { return s.options.Client.Supervisor.Re
 // RootsChanged tells every server that Options.Client.Roots now returns other roots, as
 // client.Client.RootsChanged does.
 func (s *Set) RootsChanged(ctx context.Context) error {
-	s.mu.Lock()
-	running := maps.Clone(s.running)
-	s.mu.Unlock()
+	running := s.all()
 	var problems []error
 	for name, e := range running {
 		if err := e.client.RootsChanged(ctx); err != nil {
@@ -268,6 +296,27 @@ func (s *Set) RootsChanged(ctx context.Context) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// copiesOf returns those of a server, by their names. The map is the caller's. Whoever has
+// the turn of the server may act on them: nobody else adds or removes one meanwhile.
+func (s *Set) copiesOf(name string) map[string]*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]*entry)
+	maps.Copy(all, s.copies[name])
+	return all
+}
+
+// all returns the sessions and the copies, by their names.
+func (s *Set) all() map[string]*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := maps.Clone(s.running)
+	for _, copies := range s.copies {
+		maps.Copy(all, copies)
+	}
+	return all
 }
 
 // Close ends the Set and all its sessions, as client.Session.Close does. The context
@@ -281,10 +330,7 @@ func (s *Set) Close(ctx context.Context) error {
 	for _, name := range s.acting.names() { // what is being started is ended as well
 		defer s.acting.begin(name)()
 	}
-	s.mu.Lock()
-	running := maps.Clone(s.running)
-	s.mu.Unlock()
-	err := s.closeSessions(ctx, running)
+	err := s.closeSessions(ctx, s.all())
 	if s.own {
 		err = errors.Join(err, s.options.Client.Supervisor.Stop(ctx))
 	}

@@ -51,7 +51,7 @@ func TestEnds(t *testing.T) {
 		{Rule{Idle: 5 * time.Minute, Longest: time.Hour}, true, recheck},
 		{Rule{Idle: 5 * time.Minute, Longest: 3 * time.Hour}, false, 4 * time.Minute},
 	} {
-		got := c.rule.ends(started, used, c.inUse, now)
+		got := c.rule.Ends(started, used, c.inUse, now)
 		if got.IsZero() != (c.want == 0) || c.want != 0 && !got.Equal(now.Add(c.want)) {
 			t.Errorf("%+v in use: %t: %v, want %v from now", c.rule, c.inUse, got.Sub(now), c.want)
 		}

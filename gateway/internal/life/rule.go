@@ -34,9 +34,9 @@ func RuleOf(own, all mcpjson.Life) Rule {
 // Renews reports whether a server that ends is started again at once: it was only too old.
 func (r Rule) Renews() bool { return !r.OnDemand && r.Idle == 0 }
 
-// ends returns when a server ends that was started and used last at these times, if nobody uses it until then. The zero time means never. One
+// Ends returns when a server ends that was started and used last at these times, if nobody uses it until then. The zero time means never. One
 // that is in use now ends a whole Idle from now, or at the next look if it is too old.
-func (r Rule) ends(started, used time.Time, inUse bool, now time.Time) (at time.Time) {
+func (r Rule) Ends(started, used time.Time, inUse bool, now time.Time) (at time.Time) {
 	if r.Idle > 0 {
 		at = used.Add(r.Idle)
 		if inUse {

@@ -99,5 +99,5 @@ func (u *Use) ends(r Rule, kept bool, now time.Time) (never time.Time) {
 	if u.asleep || u.started.IsZero() {
 		return never
 	}
-	return r.ends(u.started, u.used, kept || u.holds > 0, now)
+	return r.Ends(u.started, u.used, kept || u.holds > 0, now)
 }

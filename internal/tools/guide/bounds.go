@@ -36,6 +36,8 @@ var gatewayBounds = []bound{
 	{"requests of one client that wait for a server with `concurrency`", "gateway/internal/limits", "mostWaitingOfOne", number, "they are refused: nothing was executed"},
 	{"those of all clients", "gateway/internal/limits", "mostWaiting", number, "they are refused: nothing was executed"},
 	{"each waits", "gateway/internal/limits", "longestTurn", duration, "it is refused: nothing was executed"},
+	{"connections with one server that clients do not all share", "gateway/internal/pool", "Most", number, "an idle one ends, or the request is refused: nothing was executed"},
+	{"one of a user without a session waits for the next request", "gateway", "absentIdle", duration, "it ends, unless `idleStop` ends it earlier"},
 	{"clients, or tools of a client, with a rate of their own", "gateway/internal/limits", "mostRated", number, "the others share one"},
 	{"the name of a tool or prompt", "gateway/internal/names", "DefaultMax", size, "it is cut, and gets a hash; `maxName` sets another length"},
 	{"tools, prompts, resources or templates of one server", "gateway/internal/catalogue", "MaxEntries", number, "the others are not offered, which `ps --json` and the page say"},

@@ -22,6 +22,13 @@ type Hub struct {
 	mu     sync.Mutex
 	all    map[*Listener]map[string]struct{} // all listeners, with the tasks that each of them watches
 	ofTask map[string]map[*Listener]struct{}
+	owners map[*Listener]Owner // of those that have subscribed to a resource: most sessions have not
+}
+
+// An Owner is whose listener it is.
+type Owner struct {
+	Identity string // "": nobody was authenticated
+	Session  any    // nil: a modern client has none
 }
 
 // NewHub returns a hub without listeners. The room is in bytes.
@@ -45,6 +52,20 @@ func (h *Hub) Remove(l *Listener) {
 		h.forget(l, id)
 	}
 	delete(h.all, l)
+	delete(h.owners, l)
+}
+
+// SetOwner says whose a listener is that was added, for TellIf. It does nothing for one that was removed.
+func (h *Hub) SetOwner(l *Listener, owner Owner) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, listens := h.all[l]; !listens {
+		return
+	}
+	if h.owners == nil {
+		h.owners = make(map[*Listener]Owner)
+	}
+	h.owners[l] = owner
 }
 
 // Watch tells a listener of a task from now on. It does nothing for one that was removed, which would
@@ -107,6 +128,17 @@ func (h *Hub) TellHere(c Change) {
 	defer h.mu.Unlock()
 	for listener := range h.who(c) {
 		listener.add(c)
+	}
+}
+
+// TellIf tells those listeners of this server of a change whose owners may know of it. One without an owner has subscribed to nothing.
+func (h *Hub) TellIf(c Change, may func(Owner) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for listener := range h.who(c) {
+		if owner, known := h.owners[listener]; known && may(owner) {
+			listener.add(c)
+		}
 	}
 }
 
