@@ -70,6 +70,9 @@ func (c *Client) Do(ctx context.Context, server string, action Action) error {
 // Reload makes the gateway read its file again.
 func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/reload") }
 
+// End makes the gateway end. It does not wait for that.
+func (c *Client) End(ctx context.Context) error { return c.post(ctx, "/v1/end") }
+
 // Page returns an address of the page that logs a browser in. It holds once, for a minute.
 func (c *Client) Page(ctx context.Context) (address string, err error) {
 	body, err := c.ask(ctx, http.MethodPost, "/v1/code")

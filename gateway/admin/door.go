@@ -28,6 +28,9 @@ type Gateway interface {
 	// Reload reads the file again. If that fails, nothing has changed.
 	Reload(ctx context.Context) error
 
+	// End begins to end the gateway, and does not wait. It is reached by the socket only.
+	End()
+
 	// Stderr returns the last lines of a child's standard error; ok is false if there is no such server.
 	Stderr(server string) (log Log, ok bool)
 }

@@ -73,6 +73,12 @@ func (f *fake) Reload(context.Context) error {
 	return f.broken
 }
 
+func (f *fake) End() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = append(f.done, "end")
+}
+
 func (f *fake) Stderr(server string) (Log, bool) { return &f.tail, server == "files" }
 
 func (f *fake) Call(_ context.Context, tool string, arguments json.RawMessage) (json.RawMessage, error) {

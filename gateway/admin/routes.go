@@ -34,6 +34,9 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("GET /v1/stderr/{server}", e.shows(e.streamStderr))
 	mux.Handle("POST /v1/servers/{server}/{action}", e.acts(e.act))
 	mux.Handle("POST /v1/reload", e.acts(e.reload))
+	if e.guard.local {
+		mux.Handle("POST /v1/end", e.acts(e.end))
+	}
 	mux.Handle("GET /{$}", e.sees(e.showPage))
 	mux.Handle("GET /servers/{server}", e.sees(e.showPage))
 	mux.Handle("GET /servers/{server}/tools/{tool}", e.gate(e.showTool, false, askForToken))
@@ -95,4 +98,10 @@ func (e *entrance) reload(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), actTime)
 	defer cancel()
 	done(w, r, e.gateway.Reload(ctx))
+}
+
+// end answers before the gateway ends, which waits for those who are being answered.
+func (e *entrance) end(w http.ResponseWriter, r *http.Request) {
+	e.gateway.End()
+	done(w, r, nil)
 }

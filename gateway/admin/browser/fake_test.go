@@ -41,6 +41,8 @@ func (f *fake) Call(_ context.Context, tool string, arguments json.RawMessage) (
 	return json.Marshal(map[string]any{"content": []any{map[string]any{"type": "text", "text": tool + " " + string(arguments) + hostile}}})
 }
 
+func (f *fake) End() {}
+
 func (f *fake) Reload(context.Context) error { return nil }
 
 func (f *fake) Stderr(string) (admin.Log, bool) { return &f.tail, true }

@@ -68,6 +68,8 @@ func (p *place) end() {
 // A running gateway is one over processes of this program.
 type running struct{ *gateway.Gateway }
 
+func (running) End() {}
+
 func (running) Reload(context.Context) error { return nil }
 
 // run serves servers by their names, each in its role.

@@ -243,6 +243,8 @@ func pageOfAGateway(t *testing.T) string {
 // A reloading gateway has no file.
 type reloading struct{ *gateway.Gateway }
 
+func (reloading) End() {}
+
 func (reloading) Reload(context.Context) error { return nil }
 
 // TestDashboardShowsWhatIsSelected checks that each query of the dashboard selects by connection, or

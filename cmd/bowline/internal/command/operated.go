@@ -13,6 +13,7 @@ type operated struct {
 	endpoint string
 	file     string // absolute: who asks may be in another folder
 	reload   func() error
+	end      func() // ends the command
 }
 
 // Report implements admin.Gateway.
@@ -24,3 +25,6 @@ func (o *operated) Report() admin.Report {
 
 // Reload implements admin.Gateway. It goes on when the person who has asked for it does not wait any more: half a reload would be worse.
 func (o *operated) Reload(context.Context) error { return o.reload() }
+
+// End implements admin.Gateway.
+func (o *operated) End() { o.end() }

@@ -210,6 +210,25 @@ func newReload() *cobra.Command {
 	return command
 }
 
+// newDown does what SIGTERM does. A gateway in the background has no terminal in which somebody could end it.
+func newDown() *cobra.Command {
+	var of doors.Choice
+	command := &cobra.Command{
+		Use:     "down",
+		Short:   "End a running gateway",
+		Long:    "End a running \"bowline up\", also one that hosts have started in the background.\nRunning calls have five seconds to finish. A host that needs the gateway afterwards\nstarts another one. The command does not wait until it has ended.",
+		Example: "  bowline down --file mcp.json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
+			defer cancel()
+			return of.Use(ctx, func(c *admin.Client) error { return c.End(ctx) })
+		},
+	}
+	of.Add(command)
+	return command
+}
+
 // newStderr prints what a child has said of itself. The lines are those that the gateway keeps, so they are there although the child
 // has ended, which is when they are wanted.
 func newStderr() *cobra.Command {

@@ -58,14 +58,15 @@ of "admin.http" in the block "bowline", or else at 127.0.0.1:8081; "off" means t
 there is none. If another program has the port, there is no page either. "bowline
 page" opens it in your browser, logged in. Without that, who wants to act there
 enters the token; the path of its file is printed. "bowline ps", "restart", "stop",
-"start", "wake", "stderr" and "reload" use a socket that only you can open.
+"start", "wake", "stderr", "reload" and "down" use a socket that only you can open.
 
 With --stdio it serves a host, such as a desktop program, on standard input and
 output. It passes the messages to the gateway that runs for the file, and starts
 one in the background if none does. Hosts with the same file share it. That gateway
 opens no port, only a socket that nobody but you can open, and ends when no host has
 used it for as long as --linger says. If it is killed, another one is started, and
-the host keeps its session.
+the host keeps its session. "bowline up FILE" takes its place, and "bowline down"
+ends it.
 
 At SIGHUP the file is read again. Only servers that have changed are started,
 stopped or restarted; one whose entry has a mistake now goes on as it was. If the
@@ -102,6 +103,7 @@ type upping struct {
 	strict    bool   // a mistake in the entry of a server is one of the file
 	watches   bool   // the file is read again when it changes
 	watched   watch
+	end       func() // ends the gateway
 
 	stdio      bool          // this process stands between a host and the gateway
 	background bool          // this process is a gateway that another one has started for hosts
@@ -167,7 +169,18 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if u.check {
 		return u.report(cmd, g, file)
 	}
-	return u.start(cmd, g, file)
+	return u.untilEnd(cmd, func() error { return u.start(cmd, g, file) })
+}
+
+// untilEnd does something whose context ends with the command, or when the gateway is told to end, which is no interrupted command.
+func (u *upping) untilEnd(cmd *cobra.Command, do func() error) error {
+	whole := cmd.Context()
+	ctx, end := context.WithCancel(whole)
+	defer end()
+	u.end = end
+	cmd.SetContext(ctx)
+	defer cmd.SetContext(whole)
+	return do()
 }
 
 // start opens everything before the first server is started, so that a gateway that cannot be reached starts none. Another gateway of the file
@@ -228,7 +241,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	if err != nil {
 		return nil, err
 	}
-	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }}, doors.Options{
+	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end}, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
 		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
 	})

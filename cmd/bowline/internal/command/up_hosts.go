@@ -50,15 +50,31 @@ func (u *upping) refuseInside(socket string) error {
 func (u *upping) listenForHosts(cmd *cobra.Command) (*doors.Hosts, error) {
 	hosts, err := doors.ListenForHosts(u.path, u.socket)
 	taken := (*admin.SocketError)(nil)
+	isTaken := errors.As(err, &taken) && taken.Running
 	switch {
-	case u.background && errors.As(err, &taken) && taken.Running:
+	case u.background && isTaken:
 		return nil, u.sayReady(cmd)
 	case u.background:
 		return hosts, err
-	case err != nil:
+	case isTaken:
+		hosts, err = u.takeOver(cmd)
+	}
+	if err != nil {
 		cmd.PrintErrln(render.Message("bowline up --stdio does not find this gateway: " + err.Error()))
 	}
 	return hosts, nil
+}
+
+// takeOver ends the gateway of the file that hosts have started in the background, and serves them in its place: with both, each server would run
+// twice. A gateway that a person has started is left alone. Hosts keep their sessions.
+func (u *upping) takeOver(cmd *cobra.Command) (*doors.Hosts, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*process.FinishGrace) // it lets its calls finish
+	defer cancel()
+	hosts, err := doors.TakeOver(ctx, u.path, u.socket)
+	if err == nil {
+		cmd.PrintErrln("bowline: has taken over from the gateway in the background")
+	}
+	return hosts, err
 }
 
 // standInBackground makes what outlives the process that has started this one: its log has a bound, and if that process ends before this one is

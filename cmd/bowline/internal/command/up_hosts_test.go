@@ -252,3 +252,38 @@ func TestAGatewayOutlivesWhoHasStartedIt(t *testing.T) {
 		t.Errorf("the log has %d bytes, %v", len(text), err)
 	}
 }
+
+// TestAGatewayInTheBackgroundIsReplaced starts `bowline up` in a terminal while one runs for a host: that one ends, no server runs twice, and the host
+// goes on with its session. `bowline down` ends either.
+//
+// Guarantees: G-0092.8
+func TestAGatewayInTheBackgroundIsReplaced(t *testing.T) {
+	path := hostFile(t)
+	host := startHost(t, path, protocol.LatestLegacy)
+	host.awaitEcho("one")
+	background, child := gatewayOf(t, path, "one"), pidOf(t, path, "one")
+	up := startUp(t, path)
+	awaitGone(t, background, child)
+	host.awaitEcho("one")
+	host.awaitEcho("two")
+	for _, server := range []string{"one", "two"} {
+		if gateway := gatewayOf(t, path, server); gateway != up.cmd.Process.Pid {
+			t.Errorf("the gateway of %s is %d, not %d", server, gateway, up.cmd.Process.Pid)
+		}
+	}
+	bowline(t, "", "down").want(t, 0, "", "") // the only one
+	for up.lines.Scan() {
+	}
+	if status := exitStatus(t, up.cmd.Wait()); status != 0 {
+		t.Errorf("it ended with status %d", status)
+	}
+	host.awaitEcho("one") // which a new one in the background answers
+	background = gatewayOf(t, path, "one")
+	host.leave()
+	if background == up.cmd.Process.Pid {
+		t.Fatal("the gateway has not ended")
+	}
+	bowline(t, "", "down", "--file", path).want(t, 0, "", "")
+	awaitGone(t, background)
+	bowline(t, "", "down").want(t, 3, "", "no gateway runs")
+}

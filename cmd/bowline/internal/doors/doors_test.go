@@ -35,6 +35,8 @@ func atHome(t *testing.T) (dir string) {
 // A still gateway has a file that does not change.
 type still struct{ *gateway.Gateway }
 
+func (still) End() {}
+
 func (still) Reload(context.Context) error { return nil }
 
 // opened opens the doors of a gateway without servers, and returns what was said.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/spf13/cobra"
 )
@@ -50,11 +51,26 @@ func (c *Choice) find(ctx context.Context) (*admin.Client, error) {
 	case c.socket != "":
 		return admin.Dial(c.socket), nil
 	case c.file != "":
-		path, err := socketIn(c.file)
-		return admin.Dial(path), err
+		return dialOf(c.file)
 	default:
 		return findOnly(ctx)
 	}
+}
+
+func dialOf(file string) (*admin.Client, error) {
+	path, err := socketIn(file)
+	if err == nil {
+		err = checkFolder(filepath.Dir(path))
+	}
+	return admin.Dial(path), err
+}
+
+// checkFolder fails if another user could have put a socket there, and would be told what to do.
+func checkFolder(dir string) error {
+	if err := private.CheckFolder(dir); err != nil {
+		return process.Refuse("the sockets of gateways: %w", err)
+	}
+	return nil
 }
 
 // socketIn returns the socket that a file names, or the one that is named by the file. A file that has been broken since its gateway has
@@ -79,11 +95,7 @@ func socketIn(path string) (string, error) {
 
 // findOnly looks at all sockets: those of gateways that were killed are left.
 func findOnly(ctx context.Context) (*admin.Client, error) {
-	dir, err := folder()
-	if err != nil {
-		return nil, err
-	}
-	sockets, err := filepath.Glob(filepath.Join(dir, "*"+socketEnd))
+	sockets, err := allSockets()
 	if err != nil {
 		return nil, err
 	}
@@ -107,4 +119,15 @@ func findOnly(ctx context.Context) (*admin.Client, error) {
 	default:
 		return nil, process.Refuse("several gateways run: choose one by --file: %s", strings.Join(files, ", "))
 	}
+}
+
+func allSockets() ([]string, error) {
+	dir, err := folder()
+	if err == nil {
+		err = checkFolder(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(dir, "*"+socketEnd))
 }

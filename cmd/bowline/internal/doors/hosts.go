@@ -1,10 +1,10 @@
 package doors
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"sync"
@@ -19,7 +19,7 @@ import (
 // hostsEnd follows the path of the admin socket.
 const hostsEnd = ".mcp"
 
-// mostHosts is how many hosts are served at a time. Others wait until one leaves.
+// mostHosts is how many hosts are served at a time. Others are refused.
 const mostHosts = 256
 
 // Hosts are the programs on this machine that reach a gateway at a socket which only the user can open. Each connection is one of them, in the
@@ -36,12 +36,19 @@ type Hosts struct {
 	idle   *time.Timer // since the last one has left; nil: the gateway does not end by that
 }
 
+// chosenSocket returns the socket of a gateway: the one that was chosen, or else the one that is named by its file.
+func chosenSocket(file, socket string) (string, error) {
+	if socket != "" {
+		return socket, nil
+	}
+	return socketOf(file)
+}
+
 // ListenForHosts makes the socket for hosts of the gateway of a file. Serve serves them; until then they wait. The error is a
 // *admin.SocketError if another gateway has it.
 func ListenForHosts(file, socket string) (*Hosts, error) {
-	named, err := socketOf(file)
-	path := cmp.Or(socket, named)
-	if path == "" {
+	path, err := chosenSocket(file, socket)
+	if err != nil {
 		return nil, err
 	}
 	listener, err := admin.Listen(path + hostsEnd)
@@ -73,20 +80,29 @@ func (h *Hosts) Serve(ctx context.Context, serve func(transport.Link), linger ti
 // accept serves each host on a goroutine of its own, until the listener is closed.
 func (h *Hosts) accept(ctx context.Context, serve func(transport.Link)) {
 	for {
-		h.places <- struct{}{}
 		c, err := h.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // for want of descriptors, which a host that leaves gives back
-			<-h.places
 			_ = wait.Sleep(ctx, lookAgain)
 			continue
 		}
+		h.admit(ctx, c, serve)
+	}
+}
+
+// admit serves a host if there is a place. One that is refused is told that the gateway has gone, and waits for none.
+func (h *Hosts) admit(ctx context.Context, c net.Conn, serve func(transport.Link)) {
+	select {
+	case h.places <- struct{}{}:
 		h.running.Go(func() {
 			h.serve(ctx, c, serve)
 			<-h.places
 		})
+	default:
+		slog.Warn(fmt.Sprintf("bowline: %d hosts are served already: another one was refused", cap(h.places)))
+		_ = c.Close()
 	}
 }
 
@@ -148,6 +164,67 @@ func (h *Hosts) Close() {
 	if h.running.Wait(); h.idle != nil {
 		h.idle.Stop()
 	}
+}
+
+// lookTime is between two attempts to have a socket: a gateway that a host starts must not have it first.
+const lookTime = 10 * time.Millisecond
+
+// TakeOver ends the gateway of a file that was started for hosts, and returns the socket for hosts when it has ended. It fails if a person has
+// started it.
+func TakeOver(ctx context.Context, file, socket string) (*Hosts, error) {
+	path, err := chosenSocket(file, socket)
+	if err == nil {
+		err = endInBackground(ctx, admin.Dial(path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := whenFree(ctx, func() (*Hosts, error) { return ListenForHosts(file, socket) })
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitFree(ctx, path); err != nil {
+		hosts.Close()
+		return nil, err
+	}
+	return hosts, nil
+}
+
+// awaitFree waits until no gateway has a socket: one that ends has it until its calls have finished.
+func awaitFree(ctx context.Context, path string) error {
+	listener, err := whenFree(ctx, func() (net.Listener, error) { return admin.Listen(path) })
+	if err != nil {
+		return err
+	}
+	return listener.Close()
+}
+
+// whenFree listens until that does not fail because another gateway has the socket.
+func whenFree[L any](ctx context.Context, listen func() (L, error)) (L, error) {
+	for {
+		l, err := listen()
+		if taken := (*admin.SocketError)(nil); !errors.As(err, &taken) || !taken.Running {
+			return l, err
+		}
+		if wait.Sleep(ctx, lookTime) != nil {
+			return l, err
+		}
+	}
+}
+
+// errAttended means that a person has started a gateway, and ends it.
+var errAttended = errors.New("another gateway serves the file: end that one, by bowline down or in its terminal")
+
+// endInBackground tells a gateway to end, unless clients reach it over HTTP: then a person has started it, and other programs may use it.
+func endInBackground(ctx context.Context, client *admin.Client) error {
+	report, err := client.Report(ctx)
+	switch {
+	case err != nil:
+		return err
+	case report.Endpoint != "":
+		return errAttended
+	}
+	return client.End(ctx)
 }
 
 // HostsOf returns the socket for hosts of the gateway of a file, and the file for the log of one that is started in the background.

@@ -4,6 +4,7 @@ package doors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,6 +61,43 @@ func TestHostsAreToldApart(t *testing.T) {
 	if len(seen) != 4 || seen[0] != seen[1] || seen[2] != seen[3] || seen[0] == seen[2] || slices.Contains(seen, "") {
 		t.Errorf("the callers are %q", seen)
 	}
+}
+
+// TestTooManyHosts checks that a host for which there is no place is refused at once, and that the next one is served when another has left.
+//
+// Guarantees: G-0092.5
+func TestTooManyHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		h := &Hosts{listener: l, places: make(chan struct{}, 1)}
+		served, leave := 0, make(chan struct{})
+		h.Serve(ctx, func(link transport.Link) {
+			served++
+			<-leave
+			_ = link.Close(0)
+		}, 0, nil)
+		come := func() net.Conn {
+			ours, theirs := net.Pipe()
+			l.conns <- theirs
+			synctest.Wait()
+			return ours
+		}
+		first, second := come(), come()
+		if _, err := second.Read(make([]byte, 1)); err != io.EOF || served != 1 {
+			t.Errorf("a second host: %v; %d are served", err, served)
+		}
+		leave <- struct{}{}
+		synctest.Wait()
+		third := come()
+		if served != 2 {
+			t.Error("there is no place after a host has left")
+		}
+		leave <- struct{}{}
+		cancel()
+		h.Close()
+		_ = errors.Join(first.Close(), second.Close(), third.Close())
+	})
 }
 
 // TestAGatewayLingers checks that a gateway is idle once its last host has left for as long as it lingers, and not while one is connected.

@@ -1,7 +1,6 @@
 package doors
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -47,9 +46,8 @@ func Open(g admin.Gateway, o Options) (*Doors, error) {
 }
 
 func (d *Doors) openSocket(o Options) error {
-	named, err := socketOf(o.File)
-	path := cmp.Or(o.Socket, named)
-	if path == "" {
+	path, err := chosenSocket(o.File, o.Socket)
+	if err != nil {
 		return err
 	}
 	listener, err := admin.Listen(path)
