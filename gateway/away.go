@@ -35,7 +35,7 @@ type Outcome struct {
 	NextAttempt time.Time     `json:"nextAttempt,omitzero"`
 	Delivery    conn.Delivery `json:"delivery"` // "not sent": the server has certainly not executed it
 
-	RetryAfter float64 `json:"retryAfterS,omitzero"` // seconds, after which a limit of the file lets the next one pass
+	RetryAfter float64 `json:"retryAfterS,omitzero"` // seconds, after which a limit of the file, or a server over HTTP, takes the next one
 }
 
 // awayError is the error of a request that its server has not answered.
@@ -51,11 +51,10 @@ func (e *awayError) Error() string {
 	switch {
 	case e.limited:
 		fmt.Fprintf(&text, "the server %q was not asked: %s", e.Server, e.Reason)
-		if e.RetryAfter > 0 {
-			fmt.Fprintf(&text, "; try again in %.0f s", math.Ceil(e.RetryAfter))
-		}
+		e.retry(&text)
 	case e.State == conn.Ready:
 		fmt.Fprintf(&text, "the server %q has not answered: %s", e.Server, e.why)
+		e.retry(&text)
 	case e.State == conn.Closing: // a word of connections: who has stopped the server reads "stopped" everywhere else
 		fmt.Fprintf(&text, "the server %q is away: %s", e.Server, cmp.Or(e.Reason, e.why))
 	default:
@@ -73,6 +72,12 @@ func (e *awayError) Error() string {
 		text.WriteString(". It may have been executed")
 	}
 	return text.String()
+}
+
+func (e *awayError) retry(text *strings.Builder) {
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(text, "; try again in %.0f s", math.Ceil(e.RetryAfter))
+	}
 }
 
 // toolResult is the answer to a call of a tool.
@@ -193,6 +198,9 @@ func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
 	}
 	if call := (*conn.CallError)(nil); errors.As(err, &call) {
 		e.Delivery = call.Delivery
+	}
+	if status := (*transport.StatusError)(nil); errors.As(err, &status) {
+		e.RetryAfter = status.RetryAfter.Seconds()
 	}
 	return e
 }

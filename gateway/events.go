@@ -14,6 +14,9 @@ import (
 // only itself.
 func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *client.Session, e client.Event) {
 	if u := g.upstream(of.Name); u != nil { // it is asked for its lists
+		if isChangeOfList(e) && !u.excess.pace(ctx) {
+			return
+		}
 		u.use.Hold()
 		defer u.use.Release(false)
 	}
@@ -56,6 +59,15 @@ func (g *Gateway) updated(c *connection, uri string) {
 		return
 	}
 	g.server.ResourceUpdatedFor(uri, c.serves)
+}
+
+func isChangeOfList(e client.Event) bool {
+	switch e.(type) {
+	case *client.ToolsChanged, *client.PromptsChanged, *client.ResourcesChanged:
+		return true
+	default:
+		return false
+	}
 }
 
 // finished tells a client that its user has finished on a page.

@@ -19,7 +19,6 @@ import (
 const (
 	warmUp   = 5 * time.Second // how long a list waits, after the file was applied, for servers that have never answered
 	pageSize = 100
-	maxPages = 100 // of a server's list
 
 	listTimeout = 30 * time.Second // for one page
 
@@ -68,12 +67,13 @@ func (p *page) entries(kind catalogue.Kind) []json.RawMessage {
 // refresh asks a server for its lists of some kinds. What cannot be read stays as it was.
 func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *client.Session, kinds ...catalogue.Kind) {
 	for _, kind := range kinds {
-		list, behind, err := listOf(ctx, session, kind)
+		list, behind, isWhole, err := listOf(ctx, session, kind)
 		if err != nil {
 			g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
 			continue
 		}
 		if u := g.upstream(of.Name); u != nil {
+			u.excess.setEndless(kind, !isWhole)
 			if ring := u.setBehind(g.id, behind); ring != nil {
 				g.log().Error("bowline: there is a ring of gateways", "error", ring)
 				list.Entries = nil
@@ -85,12 +85,13 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 	}
 }
 
-// listOf reads a list of a server, all pages of it, and which gateways are behind the server.
-func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (list catalogue.List, behind []string, err error) {
+// listOf reads a list of a server, and which gateways are behind the server. It is not whole if it has too many pages; a list of too many
+// entries is cut by the catalogue, which says so.
+func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (list catalogue.List, behind []string, isWhole bool, err error) {
 	how, from := listings[kind], session.Server()
 	list = catalogue.List{At: time.Now(), TTL: unannounced}
 	if !from.Capabilities.Has(how.capability) {
-		return list, nil, nil
+		return list, nil, true, nil
 	}
 	if from.Capabilities.Has(how.capability + ".listChanged") {
 		list.TTL = announced
@@ -101,18 +102,18 @@ func listOf(ctx context.Context, session *client.Session, kind catalogue.Kind) (
 	for range maxPages {
 		next, err := pageOf(ctx, view, how.method, params)
 		if err != nil {
-			return list, nil, err
+			return list, nil, false, err
 		}
 		size += next.addTo(&list, kind)
 		behind = next.Meta.Passed
 		if next.NextCursor == nil || len(list.Entries) > catalogue.MaxEntries || size > catalogue.MaxBytes {
-			break
+			return list, behind, true, nil
 		}
 		if params, err = protocol.Marshal(map[string]string{"cursor": *next.NextCursor}); err != nil {
-			return list, nil, err
+			return list, nil, false, err
 		}
 	}
-	return list, behind, nil
+	return list, behind, false, nil
 }
 
 func pageOf(ctx context.Context, session *client.Session, method string, params json.RawMessage) (*page, error) {
@@ -175,18 +176,25 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 // warm returns what is known, once every server has said what it has. An empty list of a server that is just starting would be taken for
 // the truth. Those that do not answer in time are left out.
 func (g *Gateway) warm(ctx context.Context, kind catalogue.Kind) *catalogue.Snapshot {
+	return g.warmFor(ctx, kind, func(*catalogue.Snapshot) bool { return false })
+}
+
+// warmFor is warm for somebody who may find what it looks for before every server has said what it has.
+func (g *Gateway) warmFor(ctx context.Context, kind catalogue.Kind, isEnough func(*catalogue.Snapshot) bool) *catalogue.Snapshot {
 	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, g.warmUntil.Load()))
 	defer cancel()
 	for {
 		changed := g.known.Changed()
 		now := g.known.Snapshot()
-		if len(now.Missing(kind)) == 0 {
+		if isEnough(now) || len(now.Missing(kind)) == 0 {
 			return now
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return g.known.Snapshot()
+			now = g.known.Snapshot()
+			isEnough(now)
+			return now
 		}
 	}
 }

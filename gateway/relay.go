@@ -98,11 +98,14 @@ func withString(params json.RawMessage, member, text string) json.RawMessage {
 	return jsonrpc.Replace(params, member, scan.AppendQuote(nil, text))
 }
 
-// find looks for what a client means. If nobody has it, and a server has not said yet what it has, it waits for that.
+// find looks for what a client means. While nobody has it, and a server has not said yet what it has, it waits for that.
 func (g *Gateway) find(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kinds ...catalogue.Kind) (item catalogue.Item, found bool) {
 	item, found = in(g.known.Snapshot())
 	for i := 0; !found && i < len(kinds); i++ {
-		item, found = in(g.warm(ctx, kinds[i]))
+		g.warmFor(ctx, kinds[i], func(now *catalogue.Snapshot) bool {
+			item, found = in(now)
+			return found
+		})
 	}
 	return item, found
 }
@@ -214,7 +217,8 @@ func clientOf(ctx context.Context) string {
 	return network.Of(request.Origin.Address())
 }
 
-// attempts makes a request at a server, and once more if the first did not leave since the connection was lost.
+// attempts makes a request at a server, and once more if the connection was lost before the server had it, or because the server has
+// forgotten the session.
 func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, params json.RawMessage) (json.RawMessage, *awayError, error) {
 	c, err := g.lifecycle.connect(ctx, u)
 	if err != nil {
@@ -235,7 +239,7 @@ func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, para
 		case fault != nil:
 			c.hasAnswered()
 			return nil, nil, fault
-		case again && errors.Is(err, client.ErrUnavailable): // it was lost just now, and the request was not sent
+		case again && (errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrLost) && client.NotExecuted(err)): // it was lost just now
 		default:
 			return nil, g.failed(u, c, err), nil
 		}

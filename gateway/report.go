@@ -68,8 +68,8 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 			s.Resources += age.Entries
 		}
 	}
-	s.Notices = noticesOf(u, known)
 	session, running := g.set.Session(u.Name)
+	s.Notices = append(noticesOf(u, known), u.excess.notices(session)...)
 	if failure, asleep := u.use.IsAsleep(); asleep {
 		s.OnDemand, s.Reason, s.LastFailure = true, "starts on demand", failure
 	} else if running {

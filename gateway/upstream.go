@@ -32,6 +32,7 @@ type traffic struct {
 	ring   atomic.Bool              // this gateway is one of them, or was since the server was connected
 	asked  limits.Server
 	shared connection // that all clients use, or nobody but the gateway itself for its lists
+	excess excess
 }
 
 // count keeps a request in the report while it runs. Who looks is told of its begin and its end, and not in between: a call of an hour costs
