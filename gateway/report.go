@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
@@ -70,6 +71,7 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 	}
 	session, running := g.set.Session(u.Name)
 	s.Notices = append(noticesOf(u, known), u.excess.notices(session)...)
+	s.Connections = len(u.connections()) - 1
 	if failure, asleep := u.use.IsAsleep(); asleep {
 		s.OnDemand, s.Reason, s.LastFailure = true, "starts on demand", failure
 	} else if running {
@@ -117,12 +119,31 @@ func (g *Gateway) Detail(name string) (d admin.Detail, ok bool) {
 		return d, false
 	}
 	d.Changes, d.Running = u.history()
+	d.Connections = g.owned(u)
 	for _, item := range g.known.Snapshot().Items(catalogue.Tools) {
 		if item.Server == name {
 			d.Tools = append(d.Tools, toolOf(item))
 		}
 	}
 	return d, true
+}
+
+// owned describes the connections with a server that not all clients share.
+func (g *Gateway) owned(u *upstream) (all []admin.Connection) {
+	places, uses := u.pool.All()
+	for i, p := range places {
+		var program string
+		if of, _ := p.Owner.Session.(*server.Session); of != nil {
+			program = programOf(of.Client())
+		}
+		var status *conn.Status
+		if session, running := g.lifecycle.session(u, p.Value); running {
+			now := session.Status()
+			status = &now
+		}
+		all = append(all, admin.ConnectionOf(p.Owner.User, program, uses[i].Since, uses[i].Calls, status))
+	}
+	return all
 }
 
 // toolOf reads what the catalogue has taken over: a tool that cannot be decoded has its name.

@@ -27,7 +27,7 @@ func states(page string) (all []string) {
 
 // Trouble comes first, in file order among equals. Each state is a word and a sign, and what happens next is said.
 //
-// Guarantees: G-0091.8
+// Guarantees: G-0091.8, G-0095.6
 func TestThePageSaysWhatIsWrong(t *testing.T) {
 	f := newFake(
 		ServerReport{Name: "maps", State: Stopped, Tools: 7}, files(),
@@ -35,6 +35,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		ServerReport{Name: "new", State: Starting, Calls: 2}, ServerReport{Name: "odd", State: Misconfigured, Mistake: "mcp.json:3:1: API_KEY is not set"},
 		ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: exit status 1", NextAttempt: noon, Restarts: 5, LastFailure: "exited", Stderr: "Error: no browser"},
 		ServerReport{Name: "web2", State: Backoff})
+	f.detail.Connections = []Connection{{User: "ann", Program: "editor 2", State: Ready, Calls: 3}, {State: Backoff, Reason: "exited: 3"}}
 	f.report.Refused = 4
 	f.report.Mistakes, f.report.Notices, f.report.Endpoint = []string{"mcp.json:1:1: broken"}, []string{"the catalogue cannot be saved"}, "http://127.0.0.1:8080/mcp"
 	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25"}}
@@ -60,6 +61,9 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 	if one := page(h, "/servers/files", token); len(states(one)) != 1 || !strings.Contains(one, "a line of it") {
 		t.Errorf("the page of one server: %s", one)
 	}
+	if one := page(h, "/servers/files", token); !strings.Contains(one, `<strong>ready</strong> · ann · <span class="dim">editor 2</span> · 3 calls`) || !strings.Contains(one, "a user · since") || !strings.Contains(one, "exited: 3") {
+		t.Errorf("the page of a server with connections of clients: %s", one)
+	}
 	if one := page(h, "/servers/noted", token); !strings.Contains(one, "the second notice") {
 		t.Errorf("the page of one server: %s", one)
 	}
@@ -71,12 +75,13 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 // Everybody sees the rows of an open door, and neither what servers have written nor a button. A door that is not open
 // shows nothing but a form for the token.
 //
-// Guarantees: G-0091.1
+// Guarantees: G-0091.1, G-0095.6
 func TestThePageForEverybody(t *testing.T) {
 	f := newFake(files())
 	fmt.Fprintln(&f.tail, "secret line")
 	f.detail = Detail{Changes: []Change{{State: Backoff, Reason: "exited: secret"}}, Tools: []Tool{{Name: "secret"}},
-		Running: []Request{{Method: "resources/read", Target: "file:///secret", Program: "c"}}}
+		Running:     []Request{{Method: "resources/read", Target: "file:///secret", Program: "c"}},
+		Connections: []Connection{{User: "secret user", Program: "editor 2", State: Backoff, Reason: "secret reason", Calls: 3}}}
 	h := serveWeb(t, f, true)
 	if seen := New(f).entrance(guard{}).detail("files", false); len(seen.Tools) != 0 || len(seen.Lines) != 0 || !strings.Contains(page(h, "/servers/files"), "· exited") || !strings.Contains(page(h, "/servers/files"), "resources/read") || f.detail.Running[0].Target == "" {
 		t.Errorf("everybody sees %+v", seen)

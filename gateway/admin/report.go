@@ -56,9 +56,10 @@ type ServerReport struct {
 	Tools       int       `json:"tools"`            // that it has listed, also if it is away now
 	Prompts     int       `json:"prompts"`
 	Resources   int       `json:"resources"`
-	Known       time.Time `json:"known,omitzero"`   // when it has listed its tools last
-	Stderr      string    `json:"stderr,omitempty"` // the last line of its standard error
-	Notices     []string  `json:"notices,omitzero"` // what of it is not offered as it is
+	Known       time.Time `json:"known,omitzero"`       // when it has listed its tools last
+	Connections int       `json:"connections,omitzero"` // of single users or clients, beside the one that this is about
+	Stderr      string    `json:"stderr,omitempty"`     // the last line of its standard error
+	Notices     []string  `json:"notices,omitzero"`     // what of it is not offered as it is
 }
 
 // A ClientReport is a client that has a session with the gateway. Clients of the modern revisions have none.
@@ -82,6 +83,29 @@ type Detail struct {
 	Changes []Change  // of its state, the newest first: the last 128
 	Running []Request // in flight, the oldest first
 	Tools   []Tool    // that it offers, in the order of their names
+
+	Connections []Connection // of single users or clients, the oldest first
+}
+
+// A Connection is one with a server that not all clients share.
+type Connection struct {
+	User    string // the identity of who has logged in; "": nobody has
+	Program string // of the client whose session it is for; "": it is for all of the user
+	State   State
+	Reason  string // why it is not Ready
+	Since   time.Time
+	Calls   int // requests and subscriptions
+}
+
+// ConnectionOf describes a connection; nil: its next request starts it.
+func ConnectionOf(user, program string, since time.Time, calls int, status *conn.Status) Connection {
+	c := Connection{User: user, Program: program, State: Stopped, Since: since, Calls: calls}
+	if status != nil {
+		if c.State = stateOf(status.State); c.State != Ready {
+			c.Reason = reasonText(status.LastFailure)
+		}
+	}
+	return c
 }
 
 // A Change is a change of the state of a server.
@@ -221,11 +245,15 @@ func (s *ServerReport) hide() {
 	}
 }
 
-// public leaves out what a server has written, and what a request is about.
+// public leaves out what a server has written, what a request is about, and who has logged in.
 func (d Detail) public() Detail {
 	d.Tools, d.Changes, d.Running = nil, slices.Clone(d.Changes), slices.Clone(d.Running)
 	for i := range d.Running {
 		d.Running[i].Target = ""
+	}
+	d.Connections = slices.Clone(d.Connections)
+	for i := range d.Connections {
+		d.Connections[i].User, d.Connections[i].Reason = "", ""
 	}
 	for i := range d.Changes {
 		d.Changes[i].Reason, _, _ = strings.Cut(d.Changes[i].Reason, ": ")

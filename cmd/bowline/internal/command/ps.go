@@ -118,6 +118,9 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 	if !s.NextAttempt.IsZero() {
 		why += fmt.Sprintf("; next attempt in %s", max(s.NextAttempt.Sub(now), 0).Round(time.Second))
 	}
+	if s.Connections > 0 {
+		why = strings.TrimPrefix(fmt.Sprintf("%s; %d connections of clients", why, s.Connections), "; ")
+	}
 	return render.Flat(cmp.Or(why, "-"))
 }
 

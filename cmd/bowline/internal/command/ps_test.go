@@ -171,9 +171,11 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 func TestWhyAServerIsNotReady(t *testing.T) {
 	now := time.Now()
 	for want, s := range map[string]admin.ServerReport{
-		"-":                       {State: admin.Ready, Reason: "handshaken", LastFailure: "exited", Stderr: "x"},
-		"it has not answered yet": {State: admin.Starting, Reason: "link opened"},
-		"exited":                  {State: admin.Starting, Reason: "link opened", LastFailure: "exited"},
+		"-":                                {State: admin.Ready, Reason: "handshaken", LastFailure: "exited", Stderr: "x"},
+		"3 connections of clients":         {State: admin.Ready, Connections: 3},
+		"exited; 1 connections of clients": {State: admin.Starting, LastFailure: "exited", Connections: 1},
+		"it has not answered yet":          {State: admin.Starting, Reason: "link opened"},
+		"exited":                           {State: admin.Starting, Reason: "link opened", LastFailure: "exited"},
 		"exited: status 3: oh no; next attempt in 4s":    {State: admin.Backoff, LastFailure: "exited: status 3: oh no", Stderr: "oh no", NextAttempt: now.Add(4 * time.Second)},
 		"unreachable; stderr: a\\tb; next attempt in 0s": {State: admin.Backoff, LastFailure: "unreachable", Stderr: "a\tb", NextAttempt: now.Add(-time.Second)},
 		"mcp.json:1:1: NOPE is not set":                  {State: admin.Misconfigured, Mistake: "mcp.json:1:1: NOPE is not set"},
