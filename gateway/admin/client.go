@@ -137,15 +137,19 @@ func watch[T any](ctx context.Context, c *Client, path string, f func(T) error) 
 	defer body.Close()
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxAnswer)
+	var event []byte
 	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !ok {
+		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+			event = bytes.Clone(data)
+		}
+		if len(lines.Bytes()) > 0 || event == nil { // an empty line ends an event: what a lost gateway has only begun is none
 			continue
 		}
 		var value T
-		if err := json.Unmarshal(data, &value); err != nil {
+		if err := json.Unmarshal(event, &value); err != nil {
 			return fmt.Errorf("the gateway at %s: %w", c.path, err)
 		}
+		event = nil
 		if err := f(value); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func TestACodeLogsInOnce(t *testing.T) {
 		first := next()
 		use("the first time", first, http.StatusSeeOther)
 		use("the second time", first, http.StatusUnauthorized)
-		if said := page(web, first); !strings.HasPrefix(said, "This address was used") {
+		if said := page(web, first); said != usedCode+"\n" {
 			t.Errorf("the second time: %s", said)
 		}
 		use("a code that nobody has given", "/login/x", http.StatusUnauthorized)
@@ -57,11 +57,12 @@ func TestACodeLogsInOnce(t *testing.T) {
 		use("in time", other, http.StatusSeeOther)
 		pass(time.Second)
 		use("too late", late, http.StatusUnauthorized)
-		gone := next()
-		for range maxCodes {
+		gone, kept := next(), next()
+		for range maxCodes - 1 {
 			next()
 		}
 		use("one of too many", gone, http.StatusUnauthorized)
+		use("the oldest of as many as hold", kept, http.StatusSeeOther)
 		none := New(newFake(files()))
 		defer none.Close()
 		without := none.Web(Web{URL: "http://localhost:8081/"})

@@ -49,6 +49,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"what another port loads", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "same-site"), with("Sec-Fetch-Mode", "no-cors"), with("Sec-Fetch-Dest", "empty")), 200, 403, 403},
 		{"a frame of another site", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "iframe")), 200, 403, 403},
 		{"a link of another site", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "document")), 200, 200, 200},
+		{"an address that a person has typed", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "none")), 200, 200, 200},
 		{"a form without a cookie", "POST", "/v1/reload", do(form("form=x")), 303, 401, 401},
 	} {
 		f := newFake(files())

@@ -147,8 +147,11 @@ func TestWhatIsShownIsBounded(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got := indented(deep)
 	runtime.ReadMemStats(&after)
-	if cost := after.TotalAlloc - before.TotalAlloc; len(got) > maxShown+20 || !strings.HasPrefix(got, "[[[[") || cost > 16*uint64(len(deep)) {
+	if cost := after.TotalAlloc - before.TotalAlloc; got != string(deep[:maxShown])+"\n… cut here" || !strings.HasPrefix(got, "[[[[") || cost > 16*uint64(len(deep)) {
 		t.Errorf("%d bytes are shown of %d, at the cost of %d", len(got), len(deep), cost)
+	}
+	if whole := `"` + strings.Repeat("a", maxShown-2) + `"`; indented(json.RawMessage(whole)) != whole {
+		t.Error("a result that has just room is cut")
 	}
 	if got := indented(json.RawMessage(`[1`)); got != "" {
 		t.Errorf("what is no JSON: %s", got)
@@ -170,6 +173,11 @@ func TestWhatIsEntered(t *testing.T) {
 		if got := ask(h, "POST", "/servers/files/tools/t", form(url.Values{"a0": {"one\r\ntwo"}}.Encode()), token); got.Code != 200 || f.did()[len(f.did())-1] != `call t {"s":"one\ntwo"}` {
 			t.Errorf("%s, two lines: %d, %q", what, got.Code, f.did())
 		}
+	}
+	f.detail.Tools[0].Schema = json.RawMessage(`{"properties":{"o":{"type":"object"}}}`)
+	before := len(f.did())
+	if got := ask(New(f).Local(), "POST", "/servers/files/tools/t", form("a0=[")); len(f.did()) != before || !strings.Contains(got.Body.String(), "o is no JSON") || !strings.Contains(got.Body.String(), `data-outcome="failed"`) {
+		t.Errorf("what is no JSON: %s, %q", got.Body, f.did())
 	}
 	if got := ask(serveWeb(t, f, true), "POST", "/login", form("token="+strings.Repeat("a", maxForm))); got.Code != 413 {
 		t.Errorf("a token that is too long: %d %s", got.Code, got.Body)

@@ -2,9 +2,12 @@ package admin
 
 import (
 	"errors"
+	"html/template"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -98,12 +101,52 @@ func TestWhatAPersonReads(t *testing.T) {
 	}
 }
 
+// A time has its date when it is of another day, and the script counts from it or down to it.
+//
+// Guarantees: G-0091.8
+func TestTimesAreOfTheGatewaysClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Now().UTC() // the bubble begins at midnight
+		pass(24 * time.Hour)
+		if got := clock(at); got != `<time datetime="2000-01-01T00:00:00Z">00:00:00</time>` {
+			t.Errorf("a day ago: %s", got)
+		}
+		pass(time.Second)
+		if got := clock(at); got != `<time datetime="2000-01-01T00:00:00Z">1 Jan 00:00</time>` {
+			t.Errorf("more than a day ago: %s", got)
+		}
+		for count, got := range map[string]template.HTML{"up": countUp(at), "down": countDown(at)} {
+			if want := `<time datetime="2000-01-01T00:00:00Z" data-count="` + count + `" data-clock="1 Jan 00:00">1 Jan 00:00</time>`; string(got) != want {
+				t.Errorf("counted %s: %s", count, got)
+			}
+		}
+	})
+}
+
+// What a connection knows of a server becomes its row: connections after the first one are restarts.
+//
+// Guarantees: G-0091.8
+func TestRowOfAConnection(t *testing.T) {
+	for state, want := range map[conn.State]State{conn.Ready: Ready, conn.Backoff: Backoff, conn.Closing: Stopped, conn.Initializing: Starting} {
+		for epoch, restarts := range map[uint64]int{0: 0, 1: 0, 3: 2} {
+			status := conn.Status{State: state, Epoch: epoch, Since: noon, NextAttempt: noon.Add(time.Second)}
+			status.Reason, status.LastFailure = conn.Reason{Kind: conn.HandshakeFailed}, conn.Reason{Kind: conn.CrashLooping, Err: errBroken}
+			var s ServerReport
+			s.Connection(status)
+			if s.State != want || s.Restarts != restarts || s.Since != noon || s.NextAttempt != noon.Add(time.Second) ||
+				s.Reason != "handshake failed" || s.LastFailure != "crash-looping: "+errBroken.Error() {
+				t.Errorf("%v in epoch %d: %+v", state, epoch, s)
+			}
+		}
+	}
+}
+
 // A reason is as long as a person reads: a server writes it, and each of its last states keeps one.
 //
 // Guarantees: G-0091.14
 func TestReasonsAreBounded(t *testing.T) {
 	why := conn.Reason{Kind: conn.HandshakeFailed, Err: errors.New(strings.Repeat("é", maxReason))}
-	if got := ChangeOf(telemetry.Transition{Reason: why}).Reason; len(got) > maxReason+len("…") || !strings.HasPrefix(got, "handshake failed: éé") || !strings.HasSuffix(got, "é…") {
+	if got := ChangeOf(telemetry.Transition{Reason: why}).Reason; len(got) > maxReason+len("…") || len(got) < maxReason || !strings.HasPrefix(got, "handshake failed: éé") || !strings.HasSuffix(got, "é…") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
 	}
 	var s ServerReport

@@ -193,7 +193,8 @@ func (e *entrance) streamPage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	knows, only, has := e.knows(r), r.URL.Query().Get("server"), map[string]string{}
+	knows, only := e.knows(r), r.URL.Query().Get("server")
+	var has map[string]string
 	e.follow(r, s, func() (<-chan struct{}, error) {
 		page, err := e.now(only, knows, false)
 		if err != nil {

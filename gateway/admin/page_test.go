@@ -50,12 +50,15 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 	for _, want := range []string{
 		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
 		"claude 1.0", "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
-		"pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
+		`next try at <time datetime="2026-11-27T12:00:00Z" data-count="down" data-clock="`, "pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
 		`action="/v1/servers/web/wake"`, `action="/v1/servers/maps/start"`, `aria-label="restart files"`, `action="/v1/reload"`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the page does not have %q", want)
 		}
+	}
+	if strings.Index(got, ">noted<") > strings.Index(got, ">files<") {
+		t.Error("what works without notices comes before what has some")
 	}
 	fmt.Fprintln(&f.tail, "a line of it")
 	if one := page(h, "/servers/files", token); len(states(one)) != 1 || !strings.Contains(one, "a line of it") {
@@ -220,7 +223,9 @@ func TestThePageIsLive(t *testing.T) {
 		defer d.Close()
 		e := d.entrance(guard{web: Web{Open: true, Token: "t0ken"}})
 		h := e.routes()
-		still := page(h, "/")
+		page(h, "/")
+		pass(2 * pace)
+		still := page(h, "/") // nothing has changed: it is not made again
 		var viewers []*viewer
 		for range 20 {
 			viewers = append(viewers, look(t, h, "/page/events"))
@@ -282,9 +287,14 @@ func TestManyChangesCostFewRenderings(t *testing.T) {
 		if got := page(h, "/"); !strings.Contains(got, ">s199<") {
 			t.Errorf("the page is old: %s", got)
 		}
+		for _, name := range []string{"next", "last"} {
+			if f.set(ServerReport{Name: name, State: Ready}); !strings.Contains(page(h, "/"), ">"+name+"<") {
+				t.Errorf("the page is not that of %s at once", name)
+			}
+		}
 		pass(2 * pace)
 		for _, v := range viewers {
-			if all := v.pages(t); !strings.Contains(fmt.Sprint(all[len(all)-1].Parts), ">s199<") {
+			if all := v.pages(t); !strings.Contains(fmt.Sprint(all[len(all)-1].Parts), ">last<") {
 				t.Errorf("the last event is old: %+v", all[len(all)-1])
 			}
 		}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -82,6 +83,79 @@ func TestAClientAtTheSocket(t *testing.T) {
 	}
 }
 
+// A program gets the address of a page, or hears why there is none. What a gateway writes about a refusal is bounded.
+//
+// Guarantees: G-0091.3, G-0091.18
+func TestAClientAsksForThePage(t *testing.T) {
+	f := newFake(files())
+	path, end := serve(t, f)
+	defer end()
+	c := Dial(path)
+	var refused *AnswerError
+	if _, err := c.Page(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusConflict || err.Error() != errNoPage.Error() {
+		t.Errorf("without a page: %v", err)
+	}
+	f.mu.Lock()
+	f.broken = errors.New(strings.Repeat("a", 2*maxForm))
+	f.mu.Unlock()
+	if err := c.Reload(t.Context()); !errors.As(err, &refused) || len(refused.Text) > maxForm || len(refused.Text) < maxForm-10 {
+		t.Errorf("a refusal of many bytes: %.80v", err)
+	}
+	with := New(f)
+	with.Web(Web{Token: "t0ken", URL: "http://localhost:8081/"})
+	other := serveAt(t, with.Local())
+	if address, err := Dial(other).Page(t.Context()); err != nil || !strings.HasPrefix(address, "http://localhost:8081/login/") {
+		t.Errorf("with a page: %q, %v", address, err)
+	}
+}
+
+// Who watches hears how it has ended: by its own context, by a gateway that is lost in the middle of an event, or by one that writes something else.
+//
+// Guarantees: G-0091.6
+func TestWatchSaysHowItEnded(t *testing.T) {
+	path := serveAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/events" {
+			io.WriteString(w, "event: report\ndata: {}\n\n: a comment\ndata: {")
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		io.WriteString(w, "data: odd\n\n")
+	}))
+	reports := 0
+	err := Dial(path).Watch(t.Context(), func(Report) error { reports++; return nil })
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), path+" has gone") || reports != 1 {
+		t.Errorf("lost: %v after %d reports", err, reports)
+	}
+	var syntax *json.SyntaxError
+	if err := Dial(path).Stderr(t.Context(), "files", false, nil); !errors.As(err, &syntax) || !strings.Contains(err.Error(), path) {
+		t.Errorf("something else: %v", err)
+	}
+	path, end := serve(t, newFake(files()))
+	defer end()
+	ctx, leave := context.WithCancelCause(t.Context())
+	if err := Dial(path).Watch(ctx, func(Report) error { leave(errBroken); return nil }); !errors.Is(err, errBroken) {
+		t.Errorf("its own context: %v", err)
+	}
+}
+
+// serveAt serves a handler at a socket until the test ends.
+func serveAt(t *testing.T, h http.Handler) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Close()
+		<-served
+	})
+	return path
+}
+
 // Only the user can open the socket, one gateway has it, and what a killed one has left is replaced.
 //
 // Guarantees: G-0091.7
@@ -118,6 +192,24 @@ func TestTheSocket(t *testing.T) {
 	if err := errors.Join(l.Close()); err != nil || l.Close() == nil {
 		t.Errorf("closed twice: %v", err)
 	}
+	if l, err = Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(path)
+	if err := l.Close(); err != nil {
+		t.Errorf("somebody has removed it before: %v", err)
+	}
+	if l, err = Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(path)
+	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err == nil {
+		t.Error("what cannot be removed is not told of")
+	}
+	os.RemoveAll(path)
 	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
 		t.Fatal(err)
 	}

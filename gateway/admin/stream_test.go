@@ -80,6 +80,14 @@ func TestViewersAreBounded(t *testing.T) {
 		if got := ask(web, "GET", "/v1/events", token, func(r *http.Request) { *r = *r.WithContext(ctx) }); got.Code != 200 {
 			t.Errorf("one with the token: %d %s", got.Code, got.Body)
 		}
+		for range MaxViewers {
+			look(t, local, "/v1/stderr/files?follow")
+		}
+		synctest.Wait()
+		if got := ask(local, "GET", "/v1/stderr/files"); got.Code != 503 || strings.Contains(got.Body.String(), "event: ") {
+			t.Errorf("one more at standard error: %d %s", got.Code, got.Body)
+		}
+		local = d.Local() // which has its own seats
 		viewers[0].leave()
 		<-viewers[0].gone
 		look(t, web, "/v1/events").sees(t, 1, "report")

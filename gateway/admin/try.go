@@ -126,7 +126,7 @@ func depthOf(raw json.RawMessage) (deepest int) {
 	depth, inText := 0, false
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {
-		case inText && c == '\\':
+		case c == '\\': // in a text, where else
 			i++
 		case c == '"':
 			inText = !inText

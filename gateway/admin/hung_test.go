@@ -1,0 +1,133 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hung is a gateway that ends nothing by itself.
+type hung struct{ *fake }
+
+func (hung) Do(ctx context.Context, _ string, _ Action) error { <-ctx.Done(); return ctx.Err() }
+func (hung) Reload(ctx context.Context) error                 { <-ctx.Done(); return ctx.Err() }
+func (hung) Call(ctx context.Context, _ string, _ json.RawMessage) (json.RawMessage, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A person who acts has an answer after 30 s and one who tries a tool after two minutes, whatever hangs.
+//
+// Guarantees: G-0091.3, G-0091.17
+func TestWhoActsIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(files())
+		f.detail.Tools = []Tool{{Name: "t", Schema: json.RawMessage(`{}`)}}
+		d := New(hung{f})
+		defer d.Close()
+		h := d.Local()
+		for _, c := range []struct {
+			target string
+			after  time.Duration
+			status int
+		}{
+			{"/v1/servers/files/restart", 30 * time.Second, http.StatusConflict},
+			{"/v1/reload", 30 * time.Second, http.StatusConflict},
+			{"/servers/files/tools/t", 2 * time.Minute, http.StatusOK},
+		} {
+			began := time.Now()
+			got := ask(h, "POST", c.target, form(""))
+			if took := time.Since(began); took != c.after || got.Code != c.status || !strings.Contains(got.Body.String(), "deadline exceeded") {
+				t.Errorf("%s: %d after %v: %s", c.target, got.Code, took, got.Body)
+			}
+		}
+	})
+}
+
+// slow answers after a second and a half.
+type slow struct{ *fake }
+
+func (slow) Call(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+	pass(1500 * time.Millisecond)
+	return json.RawMessage(`{"content":[]}`), nil
+}
+
+// The page says how long a tool has taken.
+//
+// Guarantees: G-0091.17
+func TestHowLongAToolTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(files())
+		f.detail.Tools = []Tool{{Name: "t", Schema: json.RawMessage(`{}`)}}
+		d := New(slow{f})
+		defer d.Close()
+		if got := ask(d.Local(), "POST", "/servers/files/tools/t", form("")); !strings.Contains(got.Body.String(), "</strong> after 1500 ms<") {
+			t.Errorf("the page: %s", got.Body)
+		}
+	})
+}
+
+// A template that fails leaves no half page: the request is answered with an error, and an event is not sent.
+//
+// Guarantees: G-0091.8
+func TestNoHalfPage(t *testing.T) {
+	for _, broken := range []string{"head", "row", "foot", "page"} {
+		d := New(newFake(files()))
+		e := d.entrance(guard{local: true})
+		template.Must(e.drawn.page.New(broken).Parse("half {{.Name.None}}"))
+		h := e.routes()
+		if got := ask(h, "GET", "/"); got.Code != http.StatusInternalServerError || strings.Contains(got.Body.String(), "half ") || strings.Contains(got.Body.String(), "<html") {
+			t.Errorf("%s: %d %s", broken, got.Code, got.Body)
+		}
+		if broken != "page" {
+			if got := ask(h, "GET", "/page/events"); strings.Contains(got.Body.String(), "event: ") { // it returns
+				t.Errorf("%s: %s", broken, got.Body)
+			}
+		}
+		d.Close()
+	}
+}
+
+// The last line of a tail is that which was ended last.
+//
+// Guarantees: G-0091.6
+func TestTheLastLine(t *testing.T) {
+	var tail Tail
+	for _, step := range []struct{ written, last string }{{"", ""}, {"one", ""}, {"\r\ntwo\nthr", "two"}, {"ee\n", "three"}} {
+		tail.Write([]byte(step.written))
+		if got := tail.Last(); got != step.last {
+			t.Errorf("after %q the last line is %q, want %q", step.written, got, step.last)
+		}
+	}
+}
+
+// A viewer hears at least each 15 s that the gateway is there, and is given five seconds to read what is sent.
+//
+// Guarantees: G-0091.5
+func TestAViewerHearsThatNothingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(newFake(files()))
+		defer d.Close()
+		v := look(t, d.Local(), "/v1/events")
+		for pings := range 3 {
+			pass(15*time.Second - time.Millisecond)
+			synctest.Wait()
+			if n := strings.Count(v.text(), ": still here\n\n"); n != pings {
+				t.Errorf("%d pings before the time of the next, want %d", n, pings)
+			}
+			pass(time.Millisecond)
+			v.sees(t, 1, strings.Repeat(": still here\n\n", pings+1))
+		}
+		w := &stuck{ResponseRecorder: httptest.NewRecorder()}
+		d.Local().ServeHTTP(w, httptest.NewRequest("GET", "/v1/events", nil))
+		if until := time.Until(w.deadline); until != 5*time.Second {
+			t.Errorf("it may read for %v", until)
+		}
+	})
+}
