@@ -59,7 +59,8 @@
 //     resources, each an object with allow and deny.
 //
 // A key bowline beside mcpServers is for a gateway, too (see Gateway): http, admin (an object with
-// socket and http), maxName, prefix, catalogue, roots and rate (an object with perMinute and inFlight), and start, idleStop and maxLife of those servers that do
+// socket and http), maxName, prefix, catalogue, roots, rate (an object with perMinute and inFlight), url, auth (an object with tokens, or with
+// issuers and scopes) and trustedProxies, and start, idleStop and maxLife of those servers that do
 // not say otherwise. An unknown key in it is a mistake.
 //
 // A key with the value null counts as absent. Any other key is ignored, with a notice;

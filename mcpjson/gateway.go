@@ -1,6 +1,9 @@
 package mcpjson
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // A Gateway is the block bowline at the top of a file: how bowline up offers the servers at one endpoint. Other programs do
 // not look at it. The zero value of a field means that the file does not set it.
@@ -14,6 +17,17 @@ type Gateway struct {
 	Roots       []string
 	Life        Life // of servers that do not say otherwise
 	Rate        Rate
+
+	URL            string         // at which clients reach the endpoint, if that is not where it listens, such as https://tools.example.com/mcp
+	Login          Login          // who may use the gateway
+	TrustedProxies []netip.Prefix // whose clients are those that they name, and who end TLS
+}
+
+// A Login says by which tokens clients show who they are. The zero value means that there are no logins. Tokens and Issuers are never both set.
+type Login struct {
+	Tokens  string   // the path of a file of package auth/tokens
+	Issuers []string // the URLs of the OAuth authorization servers whose tokens are accepted
+	Scopes  []string // that a token of an issuer must have
 }
 
 // Hosting is the part of a server's block bowline that says how a gateway offers the server. Other programs do not look

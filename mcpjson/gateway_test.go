@@ -2,6 +2,7 @@ package mcpjson
 
 import (
 	"errors"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,8 +24,11 @@ func TestTheBlockOfAGateway(t *testing.T) {
 			"admin": {"socket": "/run/s", "http": "[::1]:0"}, "start": "demand", "idleStop": "1s", "maxLife": "off"}}`: {
 			HTTP: "localhost:8080", MaxName: 60, Prefix: &bare, Catalogue: filepath.FromSlash("/p/c.json"), Roots: []string{"file:///r", "file:///s%20t", "file:///p/u"},
 			AdminSocket: "/run/s", AdminHTTP: "[::1]:0", Life: Life{"demand", time.Second, -1}},
-		`{"servers": {}, "bowline": {"rate": {"perMinute": 600, "inFlight": 32}}}`:            {Rate: Rate{600, 32}},
-		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
+		`{"servers": {}, "bowline": {"rate": {"perMinute": 600, "inFlight": 32}}}`: {Rate: Rate{600, 32}},
+		`{"servers": {}, "bowline": {"url": "https://t.example/mcp", "auth": {"tokens": "t.json"}, "trustedProxies": ["10.0.0.0/8", "::1"]}}`: {
+			URL: "https://t.example/mcp", Login: Login{Tokens: filepath.FromSlash("/p/t.json")}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
+		`{"servers": {}, "bowline": {"auth": {"issuers": ["https://a.example"], "scopes": ["mcp"]}}}`: {Login: Login{Issuers: []string{"https://a.example"}, Scopes: []string{"mcp"}}},
+		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`:         {HTTP: ":80", Roots: []string{}},
 	} {
 		f, err := parse("/p/mcp.json", text, variables{"HOST": "localhost"})
 		if err != nil {
@@ -35,7 +39,7 @@ func TestTheBlockOfAGateway(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if diff := cmp.Diff(want, *g); diff != "" {
+		if diff := cmp.Diff(want, *g, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
@@ -85,7 +89,7 @@ func read(t *testing.T, block string) *Server {
 // Guarantees: G-0018.3, G-0018.4, G-0018.20
 func TestMistakesOfAGateway(t *testing.T) {
 	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
-	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate"
+	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies"
 	for _, c := range []struct{ text, want string }{
 		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
 		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
@@ -110,6 +114,10 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{server(`"command": "x", "bowline": {"prompts": {"rename": {}}}`), "m:2:47: servers.a.bowline.prompts.rename: unknown: there are only allow, deny here"},
 		{server(`"command": "x", "bowline": {"tools": {"rename": {"a": ""}}}`), "m:2:61: servers.a.bowline.tools.rename.a: it is empty"},
 		{server(`"command": "x", "bowline": {"tools": {"describe": {"a": 1}}}`), "m:2:63: servers.a.bowline.tools.describe.a: expected a string, got a number"},
+		{top(`{"auth": {}}`), "m:2:10: bowline.auth: it names neither tokens nor issuers: whoever reaches the address could call every tool"},
+		{top(`{"auth": {"tokens": "t", "issuers": ["https://${SECRET}"]}}`), "m:2:37: bowline.auth.issuers: there is a file of tokens as well: choose one"},
+		{top(`{"auth": {"tokens": "t", "scopes": ["s"]}}`), "m:2:36: bowline.auth.scopes: only tokens of issuers have scopes"},
+		{top(`{"trustedProxies": ["::1", "proxy"]}`), "m:2:20: bowline.trustedProxies: number 2 is neither an address nor a prefix such as 10.0.0.0/8"},
 		{top(`{"rate": {"perHour": 1}}`), "m:2:11: bowline.rate.perHour: unknown: there are only perMinute, inFlight here"},
 		{top(`{"rate": {"inFlight": 0}}`), "m:2:23: bowline.rate.inFlight: expected a whole number from 1 to 1000000"},
 		{server(`"command": "x", "bowline": {"toolRates": {"a": 1.5}}`), "m:2:54: servers.a.bowline.toolRates.a: expected a whole number from 1 to 1000000"},

@@ -2,6 +2,7 @@ package mcpjson
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -91,7 +92,7 @@ const (
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies"}
 	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share"}
 )
 
@@ -107,10 +108,44 @@ func readGateway(v *values, n node) *Gateway {
 	if longest := v.count(own["maxName"], leastMaxName, mostMaxName); longest != nil {
 		g.MaxName = *longest
 	}
+	_, g.URL, _ = v.string(own["url"])
+	g.Login, g.TrustedProxies = readLogin(v, own["auth"]), readProxies(v, own["trustedProxies"])
 	adminNames := []string{"socket", "http"}
 	admin := v.settings(own["admin"], v.unknown(adminNames), adminNames...)
 	g.AdminSocket, g.AdminHTTP = v.path(admin["socket"]), readAddress(v, admin["http"])
 	return g
+}
+
+// readLogin reads who may use the gateway. Two ways at once would leave open which of two users of one name is meant.
+func readLogin(v *values, n node) Login {
+	names := []string{"tokens", "issuers", "scopes"}
+	own := v.settings(n, v.unknown(names), names...)
+	l := Login{v.path(own["tokens"]), v.strings(own["issuers"]), v.strings(own["scopes"])}
+	switch {
+	case l.Tokens != "" && len(l.Issuers) > 0:
+		v.wrong(own["issuers"], "there is a file of tokens as well: choose one")
+	case len(l.Scopes) > 0 && len(l.Issuers) == 0:
+		v.wrong(own["scopes"], "only tokens of issuers have scopes")
+	case !n.absent() && l.Tokens == "" && len(l.Issuers) == 0:
+		v.wrong(n, "it names neither tokens nor issuers: whoever reaches the address could call every tool")
+	}
+	return l
+}
+
+// readProxies reads addresses, and prefixes such as 10.0.0.0/8.
+func readProxies(v *values, n node) (all []netip.Prefix) {
+	for i, text := range v.strings(n) {
+		prefix, err := netip.ParsePrefix(text)
+		if address, wrong := netip.ParseAddr(text); wrong == nil {
+			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil {
+			v.wrong(n, "number %d is neither an address nor a prefix such as 10.0.0.0/8", i+1)
+			continue
+		}
+		all = append(all, prefix)
+	}
+	return all
 }
 
 // readHosting reads what of a server's block only a gateway uses.
@@ -157,6 +192,7 @@ func readRates(v *values, n node) map[string]int {
 	return rates
 }
 
+// readLife reads when a server runs. The names of the ways are those of Starts, for whoever lists them.
 func readLife(v *values, own map[string]node) Life {
 	return Life{Start: readOneOf(v, own["start"], Starts()), IdleStop: readSpan(v, own["idleStop"]), MaxLife: readSpan(v, own["maxLife"])}
 }
@@ -179,6 +215,7 @@ func readSpan(v *values, n node) time.Duration {
 	return d
 }
 
+// readFilter reads which of a list are offered. An empty allow offers nothing: who writes it means that.
 func readFilter(v *values, n node) Filter {
 	names := []string{"allow", "deny"}
 	return filterOf(v, v.settings(n, v.unknown(names), names...))

@@ -45,9 +45,15 @@ attempt is, and whether the tool may have been executed.
 
 It serves at --http, or else at the address of "http" in the block "bowline" of the
 file, or else at 127.0.0.1:8080. An address without a host accepts connections from
-this machine only, and port 0 means any free port. There are no logins, so whoever
-reaches the address may call every tool: one that other machines reach needs
---insecure.
+this machine only, and port 0 means any free port. Without --auth there are no
+logins, so whoever reaches the address may call every tool: one that other machines
+reach is refused, unless --insecure is given.
+
+With --auth tokens a client needs a token of "bowline token add", and with --auth
+oauth one of the "auth.issuers" in the block "bowline" of the file, for its "url".
+Then an address that other machines reach needs --tls-cert and --tls-key, or the
+proxy that ends TLS as "trustedProxies" in the file. Users do not share connections
+with servers, unless "share" says so. Hosts on this machine need no token.
 
 A server whose entry has a mistake, such as a variable that is not set, is not
 started, and the mistake is printed; the others are served. A mistake in the block
@@ -104,6 +110,7 @@ type upping struct {
 	watches   bool   // the file is read again when it changes
 	watched   watch
 	end       func() // ends the gateway
+	access    access
 
 	stdio      bool          // this process stands between a host and the gateway
 	background bool          // this process is a gateway that another one has started for hosts
@@ -145,6 +152,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
 	flags.BoolVar(&u.noTry, "no-try", false, "let the page call no tools")
+	u.access.addFlags(command)
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.watches, "watch", false, "read the file again when it changes")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
@@ -217,7 +225,7 @@ func (u *upping) listen() (net.Listener, error) {
 	if u.background {
 		return nil, nil
 	}
-	listener, _, err := process.ListenHere("--http", u.address, u.insecure, "there are no logins: whoever reaches it may call every tool")
+	listener, err := u.access.listen(u.address, u.insecure)
 	if err == nil {
 		u.address = listener.Addr().String() // with the port that was free
 	}
@@ -235,7 +243,7 @@ func closeIfOpen(listener net.Listener) error {
 func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) (*doors.Doors, error) {
 	endpoint := "" // only hosts reach it
 	if listener != nil {
-		endpoint = urlOf(listener)
+		endpoint = u.access.urlOf(listener)
 	}
 	file, err := filepath.Abs(u.path)
 	if err != nil {
@@ -288,7 +296,7 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 		u.page = cmp.Or(top.AdminHTTP, u.page)
 	}
 	u.catalogue, u.socket = cmp.Or(u.catalogue, top.Catalogue), top.AdminSocket
-	return nil
+	return u.access.take(top, func(text string) { cmd.PrintErrln(render.Message(text)) })
 }
 
 // serve serves clients until the context of the command ends, or the gateway lingers no longer. It ends with those that are served: first the
@@ -317,7 +325,8 @@ func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.List
 }
 
 func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
-	o := streamable.HandlerOptions{ShutdownGrace: process.FinishGrace / 4 * 5}
+	o := u.access.options
+	o.ShutdownGrace = process.FinishGrace / 4 * 5
 	if kept := u.keepSessions(cmd); kept != nil {
 		defer kept.Close() // what it could not write is in the log
 		o.Sessions = kept
@@ -328,8 +337,8 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	mux.HandleFunc(endpointPath+"/search", func(w http.ResponseWriter, r *http.Request) {
 		endpoint.ServeHTTP(w, r.WithContext(gateway.WithSearch(r.Context())))
 	})
-	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
-	return endpoint.Serve(ctx, &http.Server{Handler: mux}, listener)
+	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
+	return u.access.serve(ctx, endpoint, mux, listener)
 }
 
 // keepSessions opens the folder in which the sessions of clients outlive this process. Without it they are served, too, and have to begin
@@ -363,9 +372,11 @@ func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*
 // options are those of a gateway that has this program's logins, and logs to standard error. Nobody can log in while it runs: a
 // server that needs a login says so in its state, until "bowline login" has got one.
 func (u *upping) options(cmd *cobra.Command) gateway.Options {
-	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue}
+	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue, Share: u.access.share()}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	o.IsOwn = func(at string) bool { return !u.background && isServed(at, u.address) }
+	o.IsOwn = func(at string) bool {
+		return !u.background && (isServed(at, u.address) || at == u.access.public)
+	}
 	o.Client.Conn.Log, o.Server.Conn.Log = log, log
 	o.Server.Conn.DrainGrace = process.FinishGrace / 5 * 4
 	logins := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log}}

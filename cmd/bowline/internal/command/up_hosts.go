@@ -105,7 +105,7 @@ func (u *upping) serveHosts(ctx context.Context, cmd *cobra.Command, g *gateway.
 
 // relay stands between a host and the gateway of the file. The file may have mistakes now and none later, so it is read at each attempt.
 func (u *upping) relay(cmd *cobra.Command) error {
-	for _, flag := range []string{"http", "insecure"} {
+	for _, flag := range []string{"http", "insecure", "auth", "tls-cert", "tls-key"} {
 		if cmd.Flags().Changed(flag) { // who gives it expects others to be served, too
 			return process.Usage(fmt.Errorf("--%s has no effect with --stdio: that gateway opens no port for clients", flag))
 		}

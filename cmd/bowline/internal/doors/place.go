@@ -68,6 +68,15 @@ func SessionsOf(file string) (string, error) {
 	return filepath.Join(dir, name), err
 }
 
+// TokensOfUsers names the file of the tokens of users, and makes its folder.
+func TokensOfUsers() (string, error) {
+	dir, err := stateOf("")
+	if err == nil {
+		err = makePrivate(dir)
+	}
+	return filepath.Join(dir, "tokens.json"), err
+}
+
 // stateOf returns a folder of what gateways keep beside this user's settings.
 func stateOf(what string) (string, error) {
 	config, err := os.UserConfigDir()

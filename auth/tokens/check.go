@@ -1,0 +1,144 @@
+package tokens
+
+import (
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+const (
+	lookInterval = time.Second     // between two looks whether the file has changed
+	streamTime   = 5 * time.Minute // after which a stream ends, so that its client is checked again
+	longestToken = 256             // bytes: ours has 51
+)
+
+// A File checks tokens by the file that has their hashes. It is safe for concurrent use, and needs no Close.
+type File struct {
+	path string
+	now  func() time.Time
+
+	known atomic.Pointer[tokens]
+
+	looking sync.Mutex // held by who looks at the file
+	looked  atomic.Int64
+}
+
+// tokens are those of one version of the file.
+type tokens struct {
+	by      map[string]Token // by hash
+	version fs.FileInfo
+	settled bool  // it was read long after it was changed: clocks of file systems are coarse, so a second change may have the time of the first
+	wrong   error // why the file cannot be read; nil: it can
+}
+
+// Open reads a file. It fails if that has a mistake, or can be read by others who might change it.
+func Open(path string) (*File, error) {
+	f := &File{path: path, now: time.Now}
+	now := f.read()
+	if now.wrong != nil {
+		return nil, now.wrong
+	}
+	f.known.Store(now)
+	f.looked.Store(f.now().UnixNano())
+	return f, nil
+}
+
+func (f *File) read() *tokens {
+	all, version, err := read(f.path)
+	t := &tokens{by: make(map[string]Token, len(all)), version: version, wrong: err}
+	t.settled = err == nil && time.Since(version.ModTime()) > time.Second
+	for _, token := range all {
+		t.by[token.Hash] = token
+	}
+	return t
+}
+
+// Check is for streamable.HandlerOptions.Check. A file that cannot be read any more lets nobody in, since nobody knows what was revoked: the response is 503, and
+// the log says why, once.
+func (f *File) Check(r *http.Request) (streamable.Caller, *streamable.Denial) {
+	token, given := bearer(r)
+	if !given {
+		return nil, denial("Bearer", "a token is needed: bowline token add makes one")
+	}
+	now, at := f.tokens(), f.now()
+	if now.wrong != nil {
+		return nil, &streamable.Denial{Status: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"5"}}, Text: "tokens cannot be checked now"}
+	}
+	found, ok := now.by[hashOf(token)] // of a hash, timing tells nothing
+	if !ok || !found.Expires.IsZero() && !at.Before(found.Expires) {
+		return nil, denial(`Bearer error="invalid_token"`, "the token is unknown, revoked or expired")
+	}
+	return &Principal{Name: found.Name, Expires: found.Expires, checked: at}, nil
+}
+
+func denial(challenge, text string) *streamable.Denial {
+	return &streamable.Denial{Status: http.StatusUnauthorized, Header: http.Header{"Www-Authenticate": {challenge}}, Text: text}
+}
+
+// bearer returns the token of a request. It is taken from its only Authorization header, and from nowhere else: URLs are logged.
+func bearer(r *http.Request) (token string, ok bool) {
+	all := r.Header["Authorization"]
+	if len(all) != 1 {
+		return "", false
+	}
+	scheme, token, found := strings.Cut(all[0], " ")
+	token = strings.TrimLeft(token, " ")
+	return token, found && strings.EqualFold(scheme, "Bearer") && token != "" && len(token) <= longestToken
+}
+
+// tokens returns those of the file as it was a second ago at the latest.
+func (f *File) tokens() *tokens {
+	if at := f.now().UnixNano(); at-f.looked.Load() >= int64(lookInterval) && f.looking.TryLock() {
+		defer f.looking.Unlock()
+		f.look()
+		f.looked.Store(at)
+	}
+	return f.known.Load()
+}
+
+func (f *File) look() {
+	before := f.known.Load()
+	info, err := os.Lstat(f.path)
+	if err == nil && before.settled && isSame(info, before.version) {
+		return
+	}
+	now := f.read()
+	if now.wrong != nil && before.wrong == nil {
+		slog.Error("bowline: nobody is let in until the file of tokens can be read", "error", now.wrong)
+	}
+	f.known.Store(now)
+}
+
+func isSame(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+// A Principal is the user whose token came with a request. Handlers find it as transport.Origin.Principal.
+type Principal struct {
+	Name    string
+	Expires time.Time // of the token; zero: never
+
+	checked time.Time
+}
+
+// Identity implements streamable.Caller: sessions, tasks and questions belong to the name, also with another token.
+func (p *Principal) Identity() string { return "token " + p.Name }
+
+// Allow implements streamable.Caller. It denies nothing.
+func (p *Principal) Allow(streamable.Operation) *streamable.Denial { return nil }
+
+// Until returns when streams of this caller end: when the token expires, and after five minutes at the latest, since it may be revoked.
+func (p *Principal) Until() time.Time {
+	until := p.checked.Add(streamTime)
+	if !p.Expires.IsZero() && p.Expires.Before(until) {
+		return p.Expires
+	}
+	return until
+}

@@ -1,0 +1,299 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A site is a file of tokens with a clock that a test moves.
+type site struct {
+	*File
+	t    *testing.T
+	path string
+	time time.Time
+}
+
+func newSite(t *testing.T, names ...string) (*site, []string) {
+	t.Helper()
+	s := &site{t: t, path: filepath.Join(t.TempDir(), "tokens.json"), time: time.Now()}
+	var all []string
+	for _, name := range names {
+		all = append(all, s.add(name, time.Time{}))
+	}
+	file, err := Open(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.now = func() time.Time { return s.time }
+	file.looked.Store(s.time.UnixNano())
+	s.File = file
+	return s, all
+}
+
+func (s *site) add(name string, expires time.Time) string {
+	s.t.Helper()
+	token, err := Add(s.path, name, expires)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return token
+}
+
+// status returns the status of a request with these Authorization headers, and who has sent it.
+func (s *site) status(authorization ...string) (status int, who string) {
+	r := httptest.NewRequest(http.MethodPost, "http://localhost/mcp?access_token=x", nil)
+	r.Header["Authorization"] = authorization
+	caller, denied := s.Check(r)
+	if denied != nil {
+		if challenge := denied.Header.Get("Www-Authenticate"); denied.Status == http.StatusUnauthorized && !strings.HasPrefix(challenge, "Bearer") {
+			s.t.Errorf("%q: the challenge is %q", authorization, challenge)
+		}
+		return denied.Status, ""
+	}
+	return http.StatusOK, caller.Identity()
+}
+
+func (s *site) want(status int, who string, authorization ...string) {
+	s.t.Helper()
+	if got, by := s.status(authorization...); got != status || by != who {
+		s.t.Errorf("%q: %d %q, want %d %q", authorization, got, by, status, who)
+	}
+}
+
+// Each forged or malformed token is refused, and each that was given out is its user's, whatever stands around it.
+//
+// Guarantees: G-0097.1
+func TestForgedTokens(t *testing.T) {
+	s, all := newSite(t, "ada", "bob")
+	ada, bob := all[0], all[1]
+	s.want(200, "token ada", "Bearer "+ada)
+	s.want(200, "token bob", "bearer   "+bob)
+	other := "A"
+	if strings.HasSuffix(ada, other) {
+		other = "B"
+	}
+	stored, err := List(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, authorization := range map[string][]string{
+		"none":                   nil,
+		"empty":                  {""},
+		"scheme alone":           {"Bearer"},
+		"empty token":            {"Bearer "},
+		"other scheme":           {"Basic " + ada},
+		"without scheme":         {ada},
+		"changed":                {"Bearer " + ada[:len(ada)-1] + other},
+		"cut":                    {"Bearer " + ada[:len(ada)-1]},
+		"longer":                 {"Bearer " + ada + "A"},
+		"other case":             {"Bearer " + strings.ToUpper(ada)},
+		"without prefix":         {"Bearer " + strings.TrimPrefix(ada, prefix)},
+		"white space":            {"Bearer " + ada + " "},
+		"two tokens":             {"Bearer " + ada + " " + bob},
+		"two in one header":      {"Bearer " + ada + ", Bearer " + bob},
+		"two headers":            {"Bearer " + ada, "Bearer " + ada},
+		"the hash":               {"Bearer " + stored[0].Hash},
+		"the name":               {"Bearer ada"},
+		"very long":              {"Bearer " + strings.Repeat(ada, 1000)},
+		"unsigned web token":     {"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ."},
+		"bytes that are no text": {"Bearer \xff\xfe"},
+	} {
+		if status, who := s.status(authorization...); status != http.StatusUnauthorized || who != "" {
+			t.Errorf("%s: %d, %q", name, status, who)
+		}
+	}
+}
+
+// A token that is revoked, expired or added while the server runs counts so within a second.
+//
+// Guarantees: G-0097.2
+func TestTokensChangeWhileTheServerRuns(t *testing.T) {
+	s, all := newSite(t, "ada")
+	bob := s.add("bob", s.time.Add(time.Hour))
+	s.want(401, "", "Bearer "+bob)
+	s.time = s.time.Add(lookInterval)
+	s.want(200, "token bob", "Bearer "+bob)
+	if err := Revoke(s.path, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	s.time = s.time.Add(lookInterval)
+	s.want(401, "", "Bearer "+all[0])
+	again := s.add("ada", time.Time{})
+	s.time = s.time.Add(time.Hour - 2*lookInterval - 1)
+	s.want(200, "token bob", "Bearer "+bob)
+	s.time = s.time.Add(1)
+	s.want(401, "", "Bearer "+bob)
+	s.want(200, "token ada", "Bearer "+again)
+	s.want(401, "", "Bearer "+all[0])
+}
+
+// Streams end with the token, and after five minutes at the latest.
+//
+// Guarantees: G-0097.2
+func TestStreamsEnd(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ expires, want time.Time }{
+		{time.Time{}, at.Add(streamTime)}, {at.Add(time.Hour), at.Add(streamTime)}, {at.Add(time.Second), at.Add(time.Second)},
+	} {
+		if got := (&Principal{Expires: c.expires, checked: at}).Until(); !got.Equal(c.want) {
+			t.Errorf("%v: %v, want %v", c.expires, got, c.want)
+		}
+	}
+}
+
+// A file that cannot be read any more lets nobody in, and everybody whom it names when it can be read again.
+//
+// Guarantees: G-0097.3
+func TestAFileThatBreaks(t *testing.T) {
+	s, all := newSite(t, "ada")
+	good, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{
+		"cut":                string(good[:len(good)-3]),
+		"another key":        strings.Replace(string(good), `"name"`, `"nane"`, 1),
+		"something after":    string(good) + "{}",
+		"an empty file":      "",
+		"too large":          string(good) + strings.Repeat(" ", maxFile),
+		"a hash too short":   strings.Replace(string(good), `"hash": "`, `"hash": "00`, 1),
+		"a hash in capitals": strings.Replace(string(good), hashOf(all[0]), strings.ToUpper(hashOf(all[0])), 1),
+		"a strange name":     strings.Replace(string(good), `"ada"`, `"a b"`, 1),
+		"one twice":          `{"tokens":[` + strings.Repeat(`{"name":"a","hash":"`+hashOf("x")+`","made":"2026-01-01T00:00:00Z"},`, 2)[:2*len(`{"name":"a","hash":"`+hashOf("x")+`","made":"2026-01-01T00:00:00Z"},`)-1] + `]}`,
+	} {
+		if err := os.WriteFile(s.path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(s.path); err == nil {
+			t.Errorf("%s: it was opened", name)
+		}
+		s.time = s.time.Add(lookInterval)
+		s.want(503, "", "Bearer "+all[0])
+		if err := os.WriteFile(s.path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.time = s.time.Add(lookInterval)
+		s.want(200, "token ada", "Bearer "+all[0])
+	}
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	s.time = s.time.Add(lookInterval)
+	s.want(503, "", "Bearer "+all[0])
+}
+
+// Names are checked, each has one token, and whoever changes the file at the same time loses nothing.
+//
+// Guarantees: G-0097.4
+func TestAddAndRevoke(t *testing.T) {
+	s, _ := newSite(t, "ada")
+	for _, name := range []string{"", "a b", "a\n", strings.Repeat("x", 65), "ä"} {
+		if _, err := Add(s.path, name, time.Time{}); !errors.Is(err, ErrName) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := Add(s.path, "ada", time.Time{}); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	if err := Revoke(s.path, "bob"); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if all, err := List(filepath.Join(t.TempDir(), "none")); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+	var adding sync.WaitGroup
+	var mu sync.Mutex
+	made := map[string]bool{}
+	for _, name := range []string{"b", "c", "d", "e"} {
+		adding.Go(func() {
+			if _, err := Add(s.path, name, time.Time{}); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				made[name] = true
+			}
+		})
+	}
+	adding.Wait()
+	all, err := List(s.path)
+	if err != nil || len(all) != 1+len(made) || len(made) == 0 {
+		t.Errorf("%d are left of %d: %v", len(all), 1+len(made), err)
+	}
+	if info, err := os.Stat(s.path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	text, _ := os.ReadFile(s.path)
+	if strings.Contains(string(text), prefix) {
+		t.Error("a token is in the file")
+	}
+}
+
+// A client with a token is served as its user, and one without is told how it is refused.
+//
+// Guarantees: G-0097.1
+func TestClientsWithTokens(t *testing.T) {
+	s, all := newSite(t, "ada")
+	s.File.now = time.Now
+	served := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	server.AddTool(served, protocol.Tool{Name: "who"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return server.RequestFrom(ctx).Origin.Principal.(*Principal).Name, nil
+	})
+	endpoint := streamable.NewHandler(served, streamable.HandlerOptions{Check: s.Check})
+	web := httptest.NewServer(endpoint)
+	defer web.Close()
+	defer served.Close(context.Background())
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		connect := func(token string) (*client.Session, error) {
+			to := &streamable.Client{URL: web.URL, Header: http.Header{"Authorization": {"Bearer " + token}}}
+			return client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{ProtocolVersion: version, FailFast: true}).Connect(t.Context(), to)
+		}
+		session, err := connect(all[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who, err := client.Call[string](t.Context(), session, "who", struct{}{}); who != "ada" {
+			t.Errorf("%q, %v", who, err)
+		}
+		session.Close(context.Background())
+		if session, err := connect("wrong"); err == nil {
+			session.Close(context.Background())
+			t.Error("a client with a wrong token is connected")
+		}
+	}
+}
+
+// Whatever a file has: it is refused, or each of its tokens has a name and a hash that no other one has.
+//
+// Guarantees: G-0097.3
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(`{"tokens":[{"name":"a","hash":"` + hashOf("x") + `","made":"2026-01-01T00:00:00Z","expires":"2027-01-01T00:00:00Z"}]}`))
+	f.Add([]byte(`{"tokens":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		all, err := decode(text)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, token := range all {
+			if !validName.MatchString(token.Name) || len(token.Hash) != 64 || seen[token.Name] || seen[token.Hash] {
+				t.Errorf("%+v", all)
+			}
+			seen[token.Name], seen[token.Hash] = true, true
+		}
+	})
+}

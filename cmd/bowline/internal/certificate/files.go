@@ -1,0 +1,93 @@
+// Package certificate serves TLS with a certificate that is replaced while the server runs, as programs do that renew them.
+//
+// It starts no goroutine: the files are looked at during handshakes, by one of them at a time.
+package certificate
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// Files are the certificate of a server and its key, which may change while it runs. They need no Close.
+type Files struct {
+	cert, key string
+	say       func(string) // is told what is wrong with the files, once for each version of them
+
+	mu     sync.Mutex
+	loaded *tls.Certificate
+	of     [2]fs.FileInfo // when they were read last
+	looked time.Time
+}
+
+// Load reads a certificate and its key, both in PEM.
+func Load(cert, key string, say func(string)) (*Files, error) {
+	c := &Files{cert: cert, key: key, say: say}
+	of, err := c.files()
+	if err == nil {
+		err = c.load(of)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Config returns what a server needs. Its handshakes use the files as they were a second ago at the latest. A pair that does not fit, as while only one of
+// them was replaced, changes nothing.
+func (c *Files) Config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return c.now(), nil
+	}}
+}
+
+func (c *Files) now() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.looked) < time.Second {
+		return c.loaded
+	}
+	of, err := c.files()
+	if err == nil && isSame(of, c.of) {
+		return c.loaded
+	}
+	if err == nil {
+		err = c.load(of)
+	}
+	if err != nil {
+		c.say(fmt.Sprintf("the certificate stays as it was: %v", err))
+	}
+	return c.loaded
+}
+
+// load reads both files. They were read, whatever comes of it: what is wrong with them is said once.
+func (c *Files) load(of [2]fs.FileInfo) error {
+	c.of = of
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return err
+	}
+	c.loaded = &pair
+	return nil
+}
+
+func (c *Files) files() (of [2]fs.FileInfo, err error) {
+	c.looked = time.Now()
+	var wrong [2]error
+	of[0], wrong[0] = os.Stat(c.cert)
+	of[1], wrong[1] = os.Stat(c.key)
+	return of, errors.Join(wrong[0], wrong[1])
+}
+
+func isSame(a, b [2]fs.FileInfo) bool {
+	for i := range a {
+		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
+			return false
+		}
+	}
+	return true
+}

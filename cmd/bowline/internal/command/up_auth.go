@@ -1,0 +1,177 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/bowline-mcp/bowline/auth/tokens"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/certificate"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/spf13/cobra"
+)
+
+// The ways in which clients show who they are.
+const (
+	authNone   = "none"
+	authTokens = "tokens"
+	authOAuth  = "oauth"
+)
+
+// An access is how clients get in over HTTP.
+type access struct {
+	auth      string // one of the ways; "": what the file says
+	cert, key string // files; "": no TLS
+
+	options     streamable.HandlerOptions
+	metadata    http.Handler // of OAuth; nil: there is none
+	certificate *certificate.Files
+	public      string // the URL that clients use; "": where it listens
+}
+
+// addFlags names the flags. What a file says holds without them.
+func (a *access) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&a.auth, "auth", "", "how clients show who they are: `none`, tokens (see bowline token) or oauth; default: what the file says")
+	flags.StringVar(&a.cert, "tls-cert", "", "serve HTTPS with the certificate in this `FILE`, which may change")
+	flags.StringVar(&a.key, "tls-key", "", "the `FILE` of its key")
+}
+
+// take reads what the file and the flags say, and everything that both name, so that a mistake is found before anything is started.
+func (a *access) take(top *mcpjson.Gateway, say func(string)) (err error) {
+	a.public, a.options.TrustedProxies = top.URL, top.TrustedProxies
+	if (a.cert == "") != (a.key == "") {
+		return process.Usage(errors.New("--tls-cert and --tls-key need each other"))
+	}
+	if a.cert != "" {
+		if a.certificate, err = certificate.Load(a.cert, a.key, say); err != nil {
+			return err
+		}
+	}
+	switch a.auth = cmp.Or(a.auth, authOf(top.Login)); a.auth {
+	case authNone:
+	case authTokens:
+		err = a.takeTokens(top.Login.Tokens)
+	case authOAuth:
+		err = a.takeIssuers(top)
+	default:
+		return process.Usage(fmt.Errorf("--auth %s: there are only none, tokens and oauth", a.auth))
+	}
+	return errors.Join(err, a.allowPublic())
+}
+
+// authOf returns the way that the file has chosen: a block that names neither is a mistake of it.
+func authOf(l mcpjson.Login) string {
+	switch {
+	case l.Tokens != "":
+		return authTokens
+	case len(l.Issuers) > 0:
+		return authOAuth
+	default:
+		return authNone
+	}
+}
+
+// takeTokens opens the file of tokens. That of the user's settings is the one that bowline token changes unless it is told another one.
+func (a *access) takeTokens(path string) error {
+	if path == "" {
+		var err error
+		if path, err = doors.TokensOfUsers(); err != nil {
+			return err
+		}
+	}
+	file, err := tokens.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file of tokens, %s: bowline token add NAME makes it", path)
+	} else if err != nil {
+		return err
+	}
+	a.options.Check = file.Check
+	return nil
+}
+
+// takeIssuers makes what checks tokens of OAuth. It reaches no issuer yet: a gateway starts while one is away.
+func (a *access) takeIssuers(top *mcpjson.Gateway) error {
+	if len(top.Login.Issuers) == 0 || top.URL == "" {
+		return errors.New(`--auth oauth needs auth.issuers and url in the block "bowline" of the file: whose tokens are accepted, and what they must name as their audience`)
+	}
+	o := resource.Options{URL: top.URL, Needs: func(op streamable.Operation) []string {
+		if op.Method == protocol.MethodCallTool {
+			return top.Login.Scopes
+		}
+		return nil
+	}, Scopes: top.Login.Scopes}
+	for _, issuer := range top.Login.Issuers {
+		o.Issuers = append(o.Issuers, resource.Issuer{URL: issuer})
+	}
+	guard, err := resource.New(o)
+	if err != nil {
+		return err
+	}
+	a.options.Check, a.metadata = guard.Check, guard.Metadata()
+	return nil
+}
+
+// allowPublic lets clients use the name under which they know the gateway.
+func (a *access) allowPublic() error {
+	if a.public == "" {
+		return nil
+	}
+	public, err := url.Parse(a.public)
+	if err != nil || public.Host == "" || public.Scheme != "https" && public.Scheme != "http" {
+		return fmt.Errorf(`url in the block "bowline" of the file is no URL such as https://tools.example.com/mcp`)
+	}
+	a.options.AllowedHosts, a.options.AllowedOrigins = []string{public.Host}, []string{public.Scheme + "://" + public.Host}
+	return nil
+}
+
+// listen listens for clients. Beyond this machine they need a login, and tokens must not be sent in clear.
+func (a *access) listen(address string, insecure bool) (net.Listener, error) {
+	why := "there are no logins: whoever reaches it may call every tool (see --auth)"
+	if a.auth != authNone {
+		why = "tokens would be sent in clear: give it --tls-cert and --tls-key, or name the proxy that ends TLS as trustedProxies in the file"
+		insecure = insecure || a.certificate != nil || len(a.options.TrustedProxies) > 0
+	}
+	listener, _, err := process.ListenHere("--http", address, insecure, why)
+	return listener, err
+}
+
+// serve serves the endpoint until ctx ends.
+func (a *access) serve(ctx context.Context, endpoint *streamable.Handler, mux *http.ServeMux, listener net.Listener) error {
+	if a.metadata != nil {
+		mux.Handle("/.well-known/", a.metadata)
+	}
+	s := &http.Server{Handler: mux}
+	if a.certificate != nil {
+		s.TLSConfig = a.certificate.Config()
+		listener = tls.NewListener(listener, s.TLSConfig)
+	}
+	return endpoint.Serve(ctx, s, listener)
+}
+
+// urlOf returns where the endpoint is found.
+func (a *access) urlOf(listener net.Listener) string {
+	if a.certificate != nil {
+		return "https" + urlOf(listener)[len("http"):]
+	}
+	return urlOf(listener)
+}
+
+// share returns who shares a connection with a server unless its entry says that: where there are users, each has one.
+func (a *access) share() string {
+	if a.auth == authNone {
+		return ""
+	}
+	return mcpjson.Shares()[1]
+}

@@ -1,0 +1,215 @@
+//go:build unix
+
+package command
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// callWith calls a tool of one as a client with a token.
+func callWith(t *testing.T, to *streamable.Client, token string) (string, error) {
+	t.Helper()
+	to.Header = http.Header{"Authorization": {"Bearer " + token}}
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{FailFast: true}).Connect(t.Context(), to)
+	if err != nil {
+		return "", err
+	}
+	defer session.Close(context.Background())
+	return client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "hello"})
+}
+
+// newUser makes a token.
+func newUser(t *testing.T, args ...string) (token string) {
+	t.Helper()
+	made := bowline(t, "", args...)
+	made.want(t, 0, "bowline_", "")
+	return strings.TrimSpace(made.stdout)
+}
+
+// TestUpWithTokens gives users tokens while a gateway runs, and takes one away again.
+//
+// Guarantees: G-0097.5
+func TestUpWithTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one")
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	bowline(t, "", "up", path, "--auth", "tokens").want(t, 2, "", "bowline token add NAME makes it")
+	ada := newUser(t, "token", "add", "ada")
+	bowline(t, "", "token", "add", "ada").want(t, 2, "", "revoke it first")
+	bowline(t, "", "token", "add", "a b").want(t, 2, "", "a name has")
+	bowline(t, "", "token", "add").want(t, 2, "", "name one user")
+	bowline(t, "", "token", "add", "x", "--expires", "-1h").want(t, 2, "", "has passed already")
+	up := startUp(t, path, "--auth", "tokens")
+	defer up.end()
+	if text, err := callWith(t, &streamable.Client{URL: up.url}, ada); !strings.Contains(text, "hello") {
+		t.Errorf("%q, %v", text, err)
+	}
+	for _, token := range []string{"", "wrong", ada + "x"} {
+		if _, err := callWith(t, &streamable.Client{URL: up.url}, token); err == nil {
+			t.Errorf("with the token %q a client is served", token)
+		}
+	}
+	bob := newUser(t, "token", "add", "bob", "--expires", "1h")
+	bowline(t, "", "token", "revoke", "ada").want(t, 0, "", "")
+	bowline(t, "", "token", "revoke", "ada").want(t, 2, "", "no token of that name")
+	listed := bowline(t, "", "token", "list")
+	listed.want(t, 0, "bob", "")
+	if strings.Contains(listed.stdout, "ada") || strings.Contains(listed.stdout, bob) {
+		t.Error(listed.stdout)
+	}
+	for began := time.Now(); ; {
+		_, adas := callWith(t, &streamable.Client{URL: up.url}, ada)
+		_, bobs := callWith(t, &streamable.Client{URL: up.url}, bob)
+		if adas != nil && bobs == nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("after the change: %v, %v", adas, bobs)
+		}
+	}
+}
+
+// TestUpBeyondThisMachine serves other machines only with logins and TLS, or when somebody has said that this is meant.
+//
+// Guarantees: G-0097.6
+func TestUpBeyondThisMachine(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "mcp.json")
+	mcpFile(t, path, "one")
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	ada := newUser(t, "token", "add", "ada")
+	refused := func(fragment string, flags ...string) {
+		t.Helper()
+		bowline(t, "", append([]string{"up", path, "--http", "0.0.0.0:0", "--admin", "off"}, flags...)...).want(t, 2, "", fragment)
+	}
+	refused("there are no logins")
+	refused("there are no logins", "--auth", "none")
+	refused("tokens would be sent in clear", "--auth", "tokens")
+	refused("there are only none, tokens and oauth", "--auth", "magic")
+	refused("auth.issuers", "--auth", "oauth")
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	refused("need each other", "--tls-cert", cert)
+	refused("no such file", "--tls-cert", cert, "--tls-key", key)
+	first := writeCertificate(t, cert, key)
+	refused("there are no logins", "--tls-cert", cert, "--tls-key", key)
+	up := startUpAt(t, path, "0.0.0.0:0", "--auth", "tokens", "--tls-cert", cert, "--tls-key", key)
+	defer up.end()
+	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(up.url, "https://"), "/mcp"))
+	if err != nil || !strings.HasPrefix(up.url, "https://") {
+		t.Fatal(up.url, err)
+	}
+	over := func(roots *x509.CertPool) *streamable.Client {
+		to := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
+		return &streamable.Client{URL: "https://127.0.0.1:" + port + "/mcp", HTTP: &http.Client{Transport: to}}
+	}
+	if text, err := callWith(t, over(first), ada); !strings.Contains(text, "hello") {
+		t.Errorf("%q, %v", text, err)
+	}
+	second := writeCertificate(t, cert, key)
+	for began := time.Now(); ; {
+		if _, err = callWith(t, over(second), ada); err == nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("with the new certificate: %v", err)
+		}
+	}
+	if err := os.WriteFile(key, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = callWith(t, over(second), ada); err != nil {
+		t.Errorf("with a broken key in the file: %v", err)
+	}
+}
+
+// writeCertificate makes a certificate for this machine, and returns what trusts it.
+func writeCertificate(t *testing.T, cert, key string) *x509.CertPool {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})
+	if err := errors.Join(os.WriteFile(cert, certificate, 0o600), os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certificate)
+	return roots
+}
+
+// TestUpWithOAuth accepts the tokens of the issuer that the file names, for the URL that it has, and tells clients where to get one.
+//
+// Guarantees: G-0097.7
+func TestUpWithOAuth(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	url := "http://" + address + "/mcp"
+	as := authtest.Start(t, authtest.Options{Resource: url})
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := `, "bowline": {"url": "` + url + `", "auth": {"issuers": ["` + as.Issuer() + `"]}}}`
+	if err := os.WriteFile(path, append(text[:len(text)-1], block...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	up := startUpAt(t, path, address)
+	defer up.end()
+	response, err := http.Post(up.url, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if challenge := response.Header.Get("Www-Authenticate"); response.StatusCode != http.StatusUnauthorized || !strings.Contains(challenge, "resource_metadata") {
+		t.Errorf("%s, %q", response.Status, challenge)
+	}
+	if text, err := callWith(t, &streamable.Client{URL: up.url}, as.Issue("ada", "read")); !strings.Contains(text, "hello") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
