@@ -56,10 +56,14 @@ func newFleetWith(t *testing.T, version string, servers map[string]*server.Serve
 func newFleetFor(t *testing.T, version string, servers map[string]*server.Server, o gateway.Options, file *mcpjson.File) *fleet {
 	t.Helper()
 	f := &fleet{t: t, version: version, servers: servers, links: make(map[string]transport.Link), broken: make(map[string]bool), opened: make(map[string]int)}
+	given := o.Each
 	o.Each = func(s *mcpjson.Server, o *client.Options) {
 		o.ProtocolVersion = version
 		o.Conn.BackoffMin = time.Hour // nothing but a call makes a server try again
 		o.Conn.BackoffMax = time.Hour
+		if given != nil {
+			given(s, o)
+		}
 		s.Transport = (*place)(&struct {
 			*fleet
 			name string

@@ -1,0 +1,262 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// outcomeOf calls a tool of a, and returns how long that took in virtual time, and what is said if it was not answered.
+func outcomeOf(t *testing.T, session *client.Session, tool string, arguments any) (took time.Duration, away string) {
+	t.Helper()
+	began := time.Now()
+	params := &protocol.CallToolParams{Name: tool}
+	if arguments != nil {
+		params.Arguments = fmt.Append(nil, arguments)
+	}
+	result, err := session.CallTool(t.Context(), params)
+	failOn(t, err)
+	if result.IsError {
+		away = result.Content.Text()
+	}
+	return time.Since(began), away
+}
+
+// A call that waits for its server is answered as soon as there is no hope, or no need to wait any more. Where a person has to do something, nobody
+// waits, even if the server tries again soon.
+//
+// Guarantees: G-0088.2
+func TestACallWaitsForAsLongAsThereIsHope(t *testing.T) {
+	for name, c := range map[string]struct {
+		opens opening
+		then  func(*fleet) error // after three seconds of a call
+		took  time.Duration
+		away  string
+	}{
+		"it is not installed": {opens: fails(exec.ErrNotFound), away: "It was not executed"},
+		"it wants a login":    {opens: fails(transport.ErrAuthRequired), away: "It was not executed"},
+		"it is stopped meanwhile": {opens: hangs, took: 3 * time.Second, away: "It was not executed",
+			then: func(f *fleet) error { return f.Do(f.t.Context(), "a", admin.Stop) }},
+		"it leaves the file": {opens: hangs, took: 3 * time.Second, away: "It was not executed",
+			then: func(f *fleet) error { _, err := f.Apply(f.t.Context(), fileOf(f.t, "b")); return err }},
+		"it works again": {opens: fails(errors.New("out of order")), took: 4 * time.Second,
+			then: func(f *fleet) error { f.reach(nil); return nil }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := gateway.Options{Each: func(_ *mcpjson.Server, o *client.Options) {
+				o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
+			}}
+			f := newFleetWith(t, protocol.LatestLegacy, two(), o)
+			session := f.client(protocol.LatestLegacy, client.Options{})
+			synctest.Wait()
+			f.reach(c.opens)
+			f.kill("a", true)
+			if c.then == nil { // the first attempt after the loss finds out
+				pass(2500 * time.Millisecond)
+				synctest.Wait()
+			}
+			var failed error
+			var over chan struct{}
+			if c.then != nil {
+				over = make(chan struct{})
+				go func() {
+					defer close(over)
+					pass(3 * time.Second)
+					failed = c.then(f)
+				}()
+			}
+			took, away := outcomeOf(t, session, "a__who", nil)
+			if over != nil {
+				<-over
+			}
+			failOn(t, failed)
+			if took > c.took || took < c.took-time.Second || !strings.Contains(away, c.away) || (away == "") != (c.away == "") {
+				t.Errorf("%s: after %v, %q", name, took, away)
+			}
+		})
+	}
+}
+
+func fails(err error) opening {
+	return func(context.Context) (transport.Link, error) { return nil, err }
+}
+
+func hangs(ctx context.Context) (transport.Link, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// reach changes how servers are reached from now on; nil: in this process.
+func (f *fleet) reach(how opening) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opens = how
+}
+
+// A list waits five seconds for servers that have never said what they offer, once.
+//
+// Guarantees: G-0088.3
+func TestHowLongAListWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, protocol.Latest, map[string]*server.Server{"a": named("a")})
+		synctest.Wait() // a has said what it offers
+		f.reach(hangs)
+		f.apply(fileOf(t, "a", "b"))
+		session := f.client(protocol.Latest, client.Options{})
+		for _, want := range []time.Duration{5 * time.Second, 0} {
+			began := time.Now()
+			names := toolNames(t, session)
+			if took := time.Since(began); took != want || len(names) != 1 {
+				t.Errorf("%q after %v, want %v", names, took, want)
+			}
+		}
+	})
+}
+
+// clocked starts a gateway with virtual time over a, a tool of which takes as many milliseconds as it is told.
+func clocked(t *testing.T, test func(*testing.T, *fleet, *client.Session)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := named("a")
+		server.AddTool(s, protocol.Tool{Name: "takes"}, func(ctx context.Context, in struct{ MS int }) (string, error) {
+			select {
+			case <-time.NewTimer(time.Duration(in.MS) * time.Millisecond).C:
+			case <-ctx.Done():
+			}
+			return "done", nil
+		})
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, client.Options{Calls: client.CallOptions{Timeout: -1}})
+		synctest.Wait()
+		test(t, f, session)
+	})
+}
+
+// The durations in a report are those of the last 256 answers, the sum and the count those of all.
+//
+// Guarantees: G-0091.14, G-0091.19
+func TestDurationsAreOfTheLastAnswers(t *testing.T) {
+	clocked(t, func(t *testing.T, f *fleet, session *client.Session) {
+		total := 0
+		for _, c := range []struct {
+			calls, ms int
+			p50, p99  float64
+		}{{256, 100, 100, 100}, {3, 300, 100, 100}, {1, 300, 100, 300}, {130, 300, 300, 300}, {256, 200, 200, 200}} {
+			waited := time.Duration(0)
+			for range c.calls {
+				took, away := outcomeOf(t, session, "a__takes", fmt.Sprintf(`{"MS":%d}`, c.ms))
+				if waited += took; away != "" {
+					t.Fatal(away)
+				}
+			}
+			total += c.calls
+			if s, _ := f.Report().Server("a"); s.P50 != c.p50 || s.P99 != c.p99 || s.Answered != uint64(total) || waited != time.Duration(c.calls*c.ms)*time.Millisecond {
+				t.Errorf("after %d calls of %d ms: %+v", c.calls, c.ms, s)
+			}
+		}
+		if s, _ := f.Report().Server("a"); s.Waited != 117 {
+			t.Errorf("clients have waited %v s", s.Waited)
+		}
+	})
+}
+
+// A call that runs when a person stops its server has five seconds.
+//
+// Guarantees: G-0088.9
+func TestWhatRunsHasFiveSeconds(t *testing.T) {
+	for _, action := range []admin.Action{admin.Stop, admin.Restart} {
+		for ms, ended := range map[int]bool{4900: true, 5100: false} {
+			clocked(t, func(t *testing.T, f *fleet, session *client.Session) {
+				acted := make(chan error)
+				go func() {
+					pass(time.Millisecond) // the call runs
+					acted <- f.Do(t.Context(), "a", action)
+				}()
+				took, away := outcomeOf(t, session, "a__takes", fmt.Sprintf(`{"MS":%d}`, ms))
+				if (away == "") != ended || took > 5001*time.Millisecond || took < 4900*time.Millisecond || !ended && !strings.Contains(away, "It may have been executed") {
+					t.Errorf("%s: a call of %d ms ended after %v: %q", action, ms, took, away)
+				}
+				<-acted
+				synctest.Wait()
+				if s, _ := f.Report().Server("a"); (s.State == admin.Stopped) != (action == admin.Stop) {
+					t.Errorf("%s: it is %s", action, s.State)
+				}
+			})
+		}
+	}
+}
+
+// Subscriptions are requests, and counted as those that a server has answered or not.
+//
+// Guarantees: G-0091.19
+func TestSubscriptionsAreCounted(t *testing.T) {
+	clocked(t, func(t *testing.T, f *fleet, session *client.Session) {
+		count := func(answered, unanswered uint64) {
+			t.Helper()
+			if s, _ := f.Report().Server("a"); s.Answered != answered || s.Unanswered != unanswered || s.Calls != 0 {
+				t.Errorf("%+v, want %d answered and %d not", s, answered, unanswered)
+			}
+		}
+		failOn(t, session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "a:/one"}))
+		count(1, 0)
+		failOn(t, session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: "a:/one"}))
+		count(2, 0)
+		failOn(t, f.Do(t.Context(), "a", admin.Stop))
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "a:/one"}); err == nil {
+			t.Error("subscribed at a server that is stopped")
+		}
+		count(2, 1)
+	})
+}
+
+// Of the states of a server the last 128 are kept.
+//
+// Guarantees: G-0091.14
+func TestThePastIsBounded(t *testing.T) {
+	clocked(t, func(t *testing.T, f *fleet, session *client.Session) {
+		for range 60 {
+			f.kill("a", true)
+			synctest.Wait()
+			if _, away := outcomeOf(t, session, "a__who", nil); away != "" {
+				t.Fatal(away)
+			}
+			pass(time.Second)
+		}
+		d, _ := f.Detail("a")
+		if len(d.Changes) != 128 || d.Changes[0].State != admin.Ready || time.Since(d.Changes[0].At) > 2*time.Second {
+			t.Fatalf("%d changes, the newest is %+v", len(d.Changes), d.Changes[0])
+		}
+		for i := range d.Changes[1:] {
+			if d.Changes[i].At.Before(d.Changes[i+1].At) {
+				t.Fatalf("change %d is older than the next", i)
+			}
+		}
+	})
+}
+
+// Who looks at a gateway that ends is told, and sees that it is not ready.
+//
+// Guarantees: G-0088.10
+func TestTheEndIsSeen(t *testing.T) {
+	f := newFleet(t, protocol.Latest, two())
+	f.await("a", admin.Ready)
+	changed, others := f.Changed(), f.Report().Ready
+	failOn(t, f.Close(timeout(t)))
+	<-changed
+	<-f.Changed()
+	if !others || f.Report().Ready {
+		t.Error("a gateway that has ended is ready")
+	}
+}
