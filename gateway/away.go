@@ -121,6 +121,13 @@ func crowded(u *upstream, err error) *awayError {
 	return away
 }
 
+// stateLost says that a stateful tool is not called, since earlier calls of the client have left nothing where it would run.
+func stateLost(u *upstream) *awayError {
+	away := stopped(u.Name, "it has lost what earlier calls of this client have left there, since it was started again, or the connection was; begin again")
+	away.State, away.limited = conn.Ready, true
+	return away
+}
+
 // removed says that a server has left the file since its name was looked up.
 func removed(name string) *awayError { return stopped(name, "the file does not have it any more") }
 
@@ -148,7 +155,10 @@ func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*clien
 	if status.State != conn.Ready {
 		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent)}
 	}
-	return session, nil
+	if session, lost := inState(ctx, u, session); !lost {
+		return session, nil
+	}
+	return nil, stateLost(u)
 }
 
 // await waits until a server is ready, for as long as there is hope. It returns what it was at last.

@@ -252,9 +252,9 @@ func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 	servers := make(map[string]*upstream, len(p.entries))
 	for _, e := range p.entries {
-		made := &upstream{entry: e, traffic: &traffic{notifier: g.notifier, shared: connection{as: e.Name}}, pool: new(pool.Pool[*connection])}
+		made := &upstream{entry: e, traffic: &traffic{notifier: g.notifier, shared: connection{as: e.Name}}, pool: new(pool.Pool[*connection]), states: new(states)}
 		if u := g.servers[e.Name]; u != nil {
-			made.pool = u.pool
+			made.pool, made.states = u.pool, u.states
 			if u.Identity == e.Identity {
 				made.traffic = u.traffic
 			}

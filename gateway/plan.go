@@ -27,7 +27,8 @@ type entry struct {
 	roots  []protocol.Root // what it gets that asks for roots outside of a call; nil: those of the gateway
 	rule   life.Rule
 	limit  limits.Rule
-	share  string // who uses one connection: one of mcpjson.Shares
+	modes  map[string]protocol.ToolMode // of tools, by the names that the server uses; "*": of all others
+	share  string                       // who uses one connection: one of mcpjson.Shares
 }
 
 // given is what the options of a gateway say to every file.
@@ -89,6 +90,7 @@ func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
 		rule:   life.RuleOf(how.Life, top.Life),
 		limit:  limits.Rule{PerMinute: top.Rate.PerMinute, InFlight: top.Rate.InFlight, Concurrency: how.Concurrency, ToolRates: how.ToolRates},
+		modes:  s.Settings.ToolModes,
 		share:  cmp.Or(how.Share, share, shareAll),
 	}
 	if how.Roots != nil {

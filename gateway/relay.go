@@ -56,6 +56,9 @@ func (g *Gateway) callFound(ctx context.Context, params json.RawMessage) (json.R
 
 // relayCall passes a call on. A server that is away is an answer that a model can read.
 func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.RawMessage) (json.RawMessage, error) {
+	if u := g.upstream(item.Server); u != nil {
+		ctx = noteMode(ctx, u, item)
+	}
 	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
 	if away != nil {
 		return away.toolResult()

@@ -50,6 +50,7 @@ func (l *lifecycle) leave(u *upstream, c *connection) {
 func (l *lifecycle) left(s *server.Session) {
 	for _, u := range l.servers() {
 		u.pool.Left(s)
+		u.states.left(s)
 	}
 	l.Check()
 }

@@ -26,6 +26,7 @@ type keeper struct {
 	*server.Server
 	mu   sync.Mutex
 	kept string
+	said int // how often it was told something
 }
 
 // swap returns what was kept, and keeps what is said, unless that is "".
@@ -35,6 +36,7 @@ func (k *keeper) swap(said string) (before string) {
 	before = k.kept
 	if said != "" {
 		k.kept = said
+		k.said++
 	}
 	return before
 }
@@ -44,7 +46,13 @@ func newKeeper() *keeper {
 		OnSubscribe: func(context.Context, string) error { return nil }, Capabilities: protocol.ServerCapabilities{Logging: &protocol.Capability{}},
 	})}
 	server.AddTool(k.Server, protocol.Tool{Name: "keep"}, func(_ context.Context, in struct{ What string }) (string, error) { return k.swap(in.What), nil })
-	server.AddTool(k.Server, protocol.Tool{Name: "read"}, func(context.Context, struct{}) (string, error) { return k.swap(""), nil })
+	marked := protocol.Tool{Name: "marked", Meta: protocol.Meta{protocol.MetaToolMode: json.RawMessage(`"stateful"`)}}
+	server.AddTool(k.Server, marked, func(_ context.Context, in struct{ What string }) (string, error) { return k.swap(in.What), nil })
+	server.AddTool(k.Server, protocol.Tool{Name: "read"}, func(_ context.Context, _ struct {
+		What string `json:",omitzero"`
+	}) (string, error) {
+		return k.swap(""), nil
+	})
 	server.AddTool(k.Server, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) {
 		answer, err := server.Elicit[struct {
 			Text string `json:"text"`
@@ -96,6 +104,18 @@ func (i *isle) of(begin string) (all []*keeper) {
 		}
 	}
 	return all
+}
+
+// said returns how often all of them were told something.
+func (i *isle) said() (n int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, k := range i.keepers {
+		k.mu.Lock()
+		n += k.said
+		k.mu.Unlock()
+	}
+	return n
 }
 
 // runs reports whether a client is connected, of a legacy revision.

@@ -17,7 +17,8 @@ import (
 type upstream struct {
 	entry
 	*traffic
-	pool *pool.Pool[*connection] // of those who do not share one. It belongs to all that were called so
+	pool   *pool.Pool[*connection] // of those who do not share one. It belongs to all that were called so
+	states *states                 // which do as well: who has called one before must hear of another one
 }
 
 // A traffic is what clients do with a server, and what its child says. It outlives a file that does not change how the server runs.

@@ -51,7 +51,7 @@
 //     the fields of client.Options, client.CallOptions and conn.Tuning with the same
 //     names: maxTimeout, backoffMin, backoffMax, liveness (a duration, or "off"), retries
 //     (a number), waitForReady, progressRestarts, trustAnnotations (true or false), and
-//     toolModes (an object of tools, each "stateless" or "stateful"). The object auth
+//     toolModes (an object of tools, each "stateless" or "stateful"; for a gateway, "*" is all others). The object auth
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),

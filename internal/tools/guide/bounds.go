@@ -38,6 +38,7 @@ var gatewayBounds = []bound{
 	{"each waits", "gateway/internal/limits", "longestTurn", duration, "it is refused: nothing was executed"},
 	{"connections with one server that clients do not all share", "gateway/internal/pool", "Most", number, "an idle one ends, or the request is refused: nothing was executed"},
 	{"one of a user without a session waits for the next request", "gateway", "absentIdle", duration, "it ends, unless `idleStop` ends it earlier"},
+	{"clients that are known to have called a stateful tool of one server", "gateway", "mostStates", number, "one is forgotten, and is not told if the state is lost"},
 	{"clients, or tools of a client, with a rate of their own", "gateway/internal/limits", "mostRated", number, "the others share one"},
 	{"the name of a tool or prompt", "gateway/internal/names", "DefaultMax", size, "it is cut, and gets a hash; `maxName` sets another length"},
 	{"tools, prompts, resources or templates of one server", "gateway/internal/catalogue", "MaxEntries", number, "the others are not offered, which `ps --json` and the page say"},
