@@ -185,7 +185,9 @@ func (w *world) site(t checking, s *server.Server) string {
 	h := streamable.NewHandler(s, streamable.HandlerOptions{})
 	web := httptest.NewServer(h)
 	t.Cleanup(func() {
-		s.Close(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond) // its client has left: there is nobody to refuse for a while
+		defer cancel()
+		s.Close(ctx)
 		h.Close(0)
 		web.Close()
 	})
