@@ -23,7 +23,9 @@ func (l *lifecycle) connect(ctx context.Context, u *upstream) (*connection, erro
 	if of != nil {
 		session = of.session
 	}
+	made := false
 	create := func(p *place) {
+		made = true
 		p.Value = &connection{place: p, as: fmt.Sprint(u.Name, copySign, l.copies.Add(1))}
 	}
 	place, err := u.pool.Enter(ctx, owner, session, create, func(idle *place) { l.endCopy(u, idle) })
@@ -32,8 +34,11 @@ func (l *lifecycle) connect(ctx context.Context, u *upstream) (*connection, erro
 	}
 	if of != nil && of.ctx.Err() != nil { // it may have left before it was noted
 		u.pool.Left(session)
+		made = true
 	}
-	l.Check()
+	if made {
+		l.Check()
+	}
 	return place.Value, nil
 }
 

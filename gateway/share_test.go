@@ -211,7 +211,13 @@ func TestOnlyTheOwnerHears(t *testing.T) {
 	for _, share := range []string{"user", "client"} {
 		synctest.Test(t, func(t *testing.T) {
 			i := isolated(t, protocol.LatestLegacy, `{"share":"`+share+`"}`, gateway.Options{})
+			var mu sync.Mutex
 			heard := map[string][]string{}
+			hear := func(who, what string) {
+				mu.Lock()
+				defer mu.Unlock()
+				heard[who] = append(heard[who], what)
+			}
 			sessions := map[string]*client.Session{}
 			owners := []string{"ann 1", "ann 2", "bob 1"}
 			both := make(chan bool)
@@ -225,9 +231,9 @@ func TestOnlyTheOwnerHears(t *testing.T) {
 					OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 						switch e := e.(type) {
 						case *client.LogMessage:
-							heard[who] = append(heard[who], string(e.Data))
+							hear(who, string(e.Data))
 						case *client.ResourceUpdated:
-							heard[who] = append(heard[who], e.URI)
+							hear(who, e.URI)
 						}
 					},
 				})
@@ -238,6 +244,7 @@ func TestOnlyTheOwnerHears(t *testing.T) {
 				failOn(t, sessions[who].Subscribe(t.Context(), &protocol.SubscribeParams{URI: "kept:/it"}))
 			}
 			pass(time.Second) // until all are told that they may have missed something before
+			synctest.Wait()
 			for _, who := range []string{"ann", "bob"} {
 				clear(heard)
 				of := i.of(who)
@@ -251,6 +258,7 @@ func TestOnlyTheOwnerHears(t *testing.T) {
 					}
 				}
 				pass(time.Second)
+				synctest.Wait()
 				for _, other := range owners {
 					want := "[]"
 					if strings.HasPrefix(other, who) {
@@ -453,6 +461,7 @@ func TestActionsAreForAllConnections(t *testing.T) {
 		failOn(t, i.Do(t.Context(), "a", admin.Restart))
 		is(1)
 		pass(time.Second)
+		synctest.Wait()
 		if updates == 0 {
 			t.Error("nobody says that something may have changed meanwhile")
 		}
