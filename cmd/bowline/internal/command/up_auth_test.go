@@ -49,7 +49,7 @@ func newUser(t *testing.T, args ...string) (token string) {
 
 // TestUpWithTokens gives users tokens while a gateway runs, and takes one away again.
 //
-// Guarantees: G-0097.5
+// Guarantees: G-0097.5, G-0095.6
 func TestUpWithTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one")
@@ -89,6 +89,7 @@ func TestUpWithTokens(t *testing.T) {
 			t.Fatalf("after the change: %v, %v", adas, bobs)
 		}
 	}
+	bowline(t, "", "ps", "--file", path).want(t, 0, "2 connections of clients", "") // with logins, each user has one
 }
 
 // TestUpBeyondThisMachine serves other machines only with logins and TLS, or when somebody has said that this is meant.
