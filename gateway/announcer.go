@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -53,7 +54,7 @@ func (a *announcer) flush() {
 	defer a.running.Done()
 	a.mu.Lock()
 	var kinds []catalogue.Kind
-	for _, kind := range catalogue.Kinds() {
+	for _, kind := range append(catalogue.Kinds(), ofRoots) {
 		if a.changed[kind] {
 			kinds = append(kinds, kind)
 		}
@@ -76,8 +77,30 @@ func (a *announcer) close() {
 	a.running.Wait()
 }
 
+// ofRoots stands among the lists for the roots of clients. Servers are told of these, as seldom as clients are of the others.
+const ofRoots catalogue.Kind = "roots"
+
+// tellTime is how long servers may take to hear of other roots.
+const tellTime = 5 * time.Second
+
+// rootsMayDiffer tells servers that have asked for roots to ask again: a client has come, has left, or has other ones.
+func (g *Gateway) rootsMayDiffer() {
+	if g.rootsAsked.Load() {
+		g.announcer.add(ofRoots)
+	}
+}
+
 // announce tells clients that lists have changed, and saves them.
 func (g *Gateway) announce(kinds []catalogue.Kind) {
+	if last := len(kinds) - 1; kinds[last] == ofRoots {
+		kinds = kinds[:last]
+		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+		defer cancel()
+		_ = g.set.RootsChanged(ctx) // a server that is away asks when it is back
+	}
+	if len(kinds) == 0 {
+		return
+	}
 	for _, kind := range kinds {
 		g.server.ListChanged(featureOf[kind])
 	}

@@ -147,25 +147,25 @@ func TestAServerThatIsAnotherAfterItsDeath(t *testing.T) {
 				links = append(links, link)
 				now.Accept(link)
 			}, inmem.Options{})})
-			told := 0
+			var told atomic.Int64
 			session := f.client(protocol.LatestLegacy, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 				if _, ok := e.(*client.ToolsChanged); ok {
-					told++
+					told.Add(1)
 				}
 			}})
 			if names := toolNames(t, session); !slices.Equal(names, []string{"a__both", "a__only0", "b__who"}) {
 				t.Errorf("the tools are %q", names)
 			}
 			pass(5 * time.Second)
-			told = 0
+			told.Store(0)
 			links[len(links)-1].Close(0)
 			synctest.Wait()
 			if text, err := client.Call[string](t.Context(), session, "a__both", nil); err != nil || text != "s1" {
 				t.Errorf("after the change: %q, %v", text, err)
 			}
 			pass(5 * time.Second)
-			if names := toolNames(t, session); told != 1 || !slices.Equal(names, []string{"a__both", "a__only1", "b__who"}) {
-				t.Errorf("told %d times; the tools are %q", told, names)
+			if names := toolNames(t, session); told.Load() != 1 || !slices.Equal(names, []string{"a__both", "a__only1", "b__who"}) {
+				t.Errorf("told %d times; the tools are %q", told.Load(), names)
 			}
 		})
 	}

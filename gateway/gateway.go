@@ -34,9 +34,8 @@ type Options struct {
 	// long it waits.
 	Client client.Options
 
-	// Server are the options of the side that clients see. The gateway replaces Route, RouteAsks, OnSubscribe, OnUnsubscribe
-	// and OnLogLevel, and
-	// adds to Capabilities. A call has at most eight rounds of questions unless Asking.MaxRounds is set.
+	// Server are the options of the side that clients see. The gateway replaces Route, RouteAsks, OnSubscribe, OnUnsubscribe,
+	// OnLogLevel and OnRootsChanged, and adds to Capabilities. A call has at most eight rounds of questions unless Asking.MaxRounds is set.
 	Server server.Options
 
 	// Login returns the login for a server over HTTP; see sessions.Options.
@@ -66,19 +65,20 @@ type Options struct {
 
 // A Gateway serves the servers of a file to any number of clients. It is safe for concurrent use. End it with Close.
 type Gateway struct {
-	options   Options
-	id        string // among gateways
-	server    *server.Server
-	set       *sessions.Set
-	known     *catalogue.Catalogue
-	announcer announcer
-	lifecycle lifecycle
-	notifier  *notifier
-	refused   atomic.Int64 // questions
-	asked     limits.Clients
-	search    search.Endpoint
-	waiting   questions
-	unsaved   atomic.Pointer[string] // why the catalogue is not kept; nil: it is
+	options    Options
+	id         string // among gateways
+	server     *server.Server
+	set        *sessions.Set
+	known      *catalogue.Catalogue
+	announcer  announcer
+	lifecycle  lifecycle
+	notifier   *notifier
+	refused    atomic.Int64 // questions
+	rootsAsked atomic.Bool  // by a server, which may have to hear when they are others
+	asked      limits.Clients
+	search     search.Endpoint
+	waiting    questions
+	unsaved    atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
 	applying  sync.Mutex // held by Apply
 	warmUntil atomic.Int64
@@ -132,6 +132,7 @@ func (g *Gateway) serverOptions() server.Options {
 	o.RouteAsks = g.mayAsk
 	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
 	o.SessionContext = g.sessionContext(o.SessionContext)
+	o.OnRootsChanged = func(context.Context, *server.Session) { g.rootsMayDiffer() }
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
 	list := &protocol.ListCapability{ListChanged: true}
 	o.Capabilities.Tools, o.Capabilities.Prompts = list, list
@@ -150,6 +151,8 @@ func (g *Gateway) sessionContext(given func(context.Context, *server.Session) co
 	return func(ctx context.Context, s *server.Session) context.Context {
 		g.levels.add(ctx, s)
 		g.notifier.notify()
+		g.rootsMayDiffer()
+		context.AfterFunc(ctx, g.rootsMayDiffer)
 		of := &member{session: s, ctx: ctx}
 		context.AfterFunc(ctx, func() {
 			g.lifecycle.left(s)

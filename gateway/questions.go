@@ -33,22 +33,62 @@ func (g *Gateway) sample(ctx context.Context, from *client.Session, p *protocol.
 	return answerOf[*protocol.CreateMessageResult](g, ctx, from, p)
 }
 
-// roots returns the roots of the client whose call a server serves, and outside of calls those of the file.
+// rootsTime is for a client to say its roots outside of a call. A host that does not listen must not keep a server waiting.
+const rootsTime = 5 * time.Second
+
+// roots returns the roots of the client whose call a server serves. A legacy server keeps them for all that share its connection, so there it gets those
+// of a client only if no other one is there, and else those of the file.
 func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protocol.Root, error) {
-	if len(ofClients(client.Asking(ctx))) == 0 {
-		name := g.serverOf(session)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if u := g.servers[name]; u != nil && u.roots != nil {
-			return u.roots, nil
+	g.rootsAsked.Store(true)
+	calls, only := ofClients(client.Asking(ctx)), g.onlyClient()
+	isShared := session.Name() == g.serverOf(session) && !protocol.IsModern(session.Server().ProtocolVersion)
+	if len(calls) > 0 && (!isShared || isOfOne(calls, only)) {
+		result, err := answerOf[*protocol.ListRootsResult](g, ctx, session, &protocol.ListRootsParams{})
+		if err != nil {
+			return nil, err
 		}
-		return g.allRoots, nil
+		return result.Roots, nil
 	}
-	result, err := answerOf[*protocol.ListRootsResult](g, ctx, session, &protocol.ListRootsParams{})
-	if err != nil {
-		return nil, err
+	if len(only) == 1 && isShared {
+		ctx, cancel := context.WithTimeout(ctx, rootsTime)
+		defer cancel()
+		if roots, err := only[0].Roots(ctx); err == nil {
+			return roots, nil
+		}
 	}
-	return result.Roots, nil
+	return g.rootsOfFile(g.serverOf(session)), nil
+}
+
+func (g *Gateway) rootsOfFile(name string) []protocol.Root {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if u := g.servers[name]; u != nil && u.roots != nil {
+		return u.roots
+	}
+	return g.allRoots
+}
+
+// onlyClient returns the sessions of clients, two at most: who has none is known by its calls alone.
+func (g *Gateway) onlyClient() (sessions []*server.Session) {
+	for session := range g.server.Sessions() {
+		if sessions = append(sessions, session); len(sessions) == 2 {
+			break
+		}
+	}
+	return sessions
+}
+
+// isOfOne reports whether all calls are of one client, and no other one has a session.
+func isOfOne(calls []context.Context, sessions []*server.Session) bool {
+	if _, err := callOf(calls); err != nil {
+		return false
+	}
+	for _, session := range sessions {
+		if ownerOf(calls[0]) != any(session) {
+			return false
+		}
+	}
+	return true
 }
 
 // serverOf returns the name of the server of a session, which may be that of an owner.

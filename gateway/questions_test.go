@@ -7,9 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -104,6 +107,71 @@ func TestQuestionsInEachPairOfEras(t *testing.T) {
 				t.Errorf("%s: %q, %v, and the tool ran %d times; want %q", tool, got, err, runs()-before, want)
 			}
 		}
+	})
+}
+
+// A server that keeps its roots, as those of files do, has the roots of the only client, and those of the file while there are several clients or none. It is
+// told whenever that changes.
+//
+// Guarantees: G-0088.21
+func TestRootsOfASharedServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		kept := ""
+		keep := func(_ context.Context, s *server.Session) {
+			go func() { // a server may not wait for its client while it reads
+				roots, err := s.Roots(t.Context())
+				if err != nil || len(roots) != 1 {
+					t.Errorf("%v, %v", roots, err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				kept = roots[0].URI
+			}()
+		}
+		s := server.New(protocol.Implementation{Name: "files", Version: "1"}, server.Options{OnRootsChanged: keep})
+		server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) { return askForRoots(ctx) }, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+		f := newFleetWith(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, gateway.Options{Roots: []protocol.Root{{URI: "file:///file"}}})
+		synctest.Wait()
+		for session := range s.Sessions() {
+			keep(t.Context(), session) // as a server does when its session begins
+		}
+		has := func(want string) {
+			t.Helper()
+			<-time.NewTimer(2 * time.Second).C
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if kept != want {
+				t.Errorf("the server has %s, want %s", kept, want)
+			}
+		}
+		has("file:///file")
+		ada := f.client(protocol.LatestLegacy, user("ada"))
+		has("file:///ada")
+		called := "bob"
+		o := user(called)
+		o.Roots = func(context.Context, *client.Session) ([]protocol.Root, error) {
+			return []protocol.Root{{URI: "file:///" + called}}, nil
+		}
+		bob := f.client(protocol.LatestLegacy, o)
+		has("file:///file")
+		if got, err := client.Call[string](t.Context(), ada, "a__ask", nil); err != nil || got != "file:///file" {
+			t.Errorf("in a call of one of two clients: %q, %v", got, err)
+		}
+		ada.Close(context.Background())
+		has("file:///bob")
+		if got, err := client.Call[string](t.Context(), bob, "a__ask", nil); err != nil || got != "file:///bob" {
+			t.Errorf("in a call of the only client: %q, %v", got, err)
+		}
+		called = "robert"
+		if err := bob.Notify(t.Context(), protocol.NotificationRootsListChanged, nil); err != nil {
+			t.Error(err)
+		}
+		has("file:///robert")
+		bob.Close(context.Background())
+		has("file:///file")
 	})
 }
 

@@ -195,8 +195,12 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	raw = tracing.Inject(ctx, raw)
+	send := r.peer.conn.Call
+	if r.call != nil { // on the stream of the call
+		send = r.call.in.Call
+	}
 	// No timeout of its own: ctx has the time for all questions that are asked together; see Rounds.Bound.
-	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
+	reply, err := send(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
 		*r.sent = id
 		return conn.Message{Params: raw}, nil
 	})})

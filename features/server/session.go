@@ -157,6 +157,33 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 	return s.peer.tell(ctx, info.Name, &protocol.ElicitationCompleteParams{ElicitationID: id})
 }
 
+// Roots asks the client for its roots, outside of a call. It waits for as long as a question may take, or until ctx ends. If the client has not declared roots,
+// nothing is sent, and the error matches ErrUnsupported. Over HTTP the question reaches a client that listens on the stream of its session.
+func (s *Session) Roots(ctx context.Context) ([]protocol.Root, error) {
+	p := s.peer
+	if s.client.Capabilities.Roots == nil {
+		return nil, fmt.Errorf("server: %s: %w", protocol.MethodListRoots, ErrUnsupported)
+	}
+	defer p.questions.Add(-1)
+	if p.questions.Add(1) > mostQuestions {
+		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
+	}
+	ctx, cancel := p.server.askingCalls.Bound(ctx)
+	defer cancel(nil)
+	result, err := p.server.handle(ctx, &Request{
+		Method: protocol.MethodListRoots, Params: &protocol.ListRootsParams{}, Client: s.client, Session: s, Origin: &p.server.noOrigin,
+		Outgoing: true, peer: p, sent: new(int64),
+	})
+	if err != nil {
+		return nil, unanswered(ctx, err)
+	}
+	roots, ok := result.(*protocol.ListRootsResult)
+	if !ok {
+		return nil, &AnswerError{Key: protocol.MethodListRoots, Err: fmt.Errorf("it is a %T", result)}
+	}
+	return roots.Roots, nil
+}
+
 // logBudget returns the budget of the session's client.
 // All messages to the client count, whichever request they belong to.
 func (s *Session) logBudget() *logBudget {
