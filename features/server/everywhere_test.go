@@ -93,7 +93,9 @@ func site(t *testing.T, s *server.Server, wrap func(http.Handler) http.Handler) 
 	h := streamable.NewHandler(&schemaCheckedServer{s, specification.WatchServer(t)}, streamable.HandlerOptions{})
 	web := httptest.NewServer(wrap(h))
 	t.Cleanup(func() {
-		s.Close(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond) // its clients have left: there is nobody to refuse for a while
+		defer cancel()
+		s.Close(ctx)
 		h.Close(0)
 		web.Close()
 	})
