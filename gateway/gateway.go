@@ -182,7 +182,7 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 	if u := g.upstream(s.Name); u != nil {
 		u.use.Begin()
 		g.lifecycle.Check()
-		u.observe(s.Transport)
+		u.observe(s.Transport, true)
 		defer u.hook(o)
 	}
 	if g.options.Each != nil {
@@ -193,7 +193,7 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 // eachCopy gives a session of an owner its events. It hears nothing of others, and nobody but the owner hears of it.
 func (g *Gateway) eachCopy(s *mcpjson.Server, as string, o *client.Options) {
 	if u := g.upstream(s.Name); u != nil {
-		u.observe(s.Transport)
+		u.observe(s.Transport, false)
 		if c := u.connection(as); c != nil {
 			o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.onOwnEvent(ctx, c, session, e) }
 			o.OnLog = func(ctx context.Context, _ *client.Session, m *client.LogMessage) { g.logOf(ctx, c, m) }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // Of clients that have left nothing is kept, and there is a bound for the others, of whom nobody says when they leave.
@@ -22,5 +23,24 @@ func TestStatesAreBounded(t *testing.T) {
 	}
 	if len(s.of) != 0 {
 		t.Errorf("%d clients are known that have left", len(s.of))
+	}
+}
+
+// The process that a report names is that of the shared connection, also after one of an owner has started.
+//
+// Guarantees: G-0095.6
+func TestTheProcessIsTheSharedOne(t *testing.T) {
+	u := &traffic{notifier: newNotifier()}
+	for pid, shared := range map[int]bool{1: true, 2: false} {
+		child := new(stdio.Command)
+		if u.observe(child, shared); child.Stderr == nil {
+			t.Error("what it writes is lost")
+		}
+		if child.Started != nil {
+			child.Started(pid)
+		}
+	}
+	if got := u.pid.Load(); got != 1 {
+		t.Errorf("process %d", got)
 	}
 }

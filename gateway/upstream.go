@@ -57,10 +57,15 @@ func (u *traffic) note(failed error) {
 	u.failed.Store(&why)
 }
 
-// observe makes a child tell what the report says of it. Other transports have neither a process nor a standard error.
-func (u *traffic) observe(to transport.Transport) {
-	if child, ok := to.(*stdio.Command); ok {
-		child.Stderr = u
+// observe makes a child tell what the report says of it. Other transports have neither a process nor a standard error. The
+// process that is reported is that of the shared connection, and not one of an owner.
+func (u *traffic) observe(to transport.Transport, shared bool) {
+	child, ok := to.(*stdio.Command)
+	if !ok {
+		return
+	}
+	child.Stderr = u
+	if shared {
 		child.Started = func(pid int) { u.pid.Store(int64(pid)) }
 	}
 }
