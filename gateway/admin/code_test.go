@@ -63,6 +63,9 @@ func TestACodeLogsInOnce(t *testing.T) {
 		}
 		use("one of too many", gone, http.StatusUnauthorized)
 		use("the oldest of as many as hold", kept, http.StatusSeeOther)
+		if got := ask(d.Web(Web{}), "GET", next()); got.Code != 401 || len(got.Result().Cookies()) != 0 {
+			t.Errorf("at a door without a token: %d", got.Code)
+		}
 		none := New(newFake(files()))
 		defer none.Close()
 		without := none.Web(Web{URL: "http://localhost:8081/"})

@@ -32,6 +32,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"another action", "POST", "/v1/servers/files/delete", do(token), 404, 404, 404},
 		{"reload", "POST", "/v1/reload", do(token), 204, 204, 204},
 		{"reload without", "POST", "/v1/reload", nil, 204, 401, 401},
+		{"end, which only the user of the machine does", "POST", "/v1/end", do(token), 204, 404, 404},
 		{"GET that acts", "GET", "/v1/servers/files/restart", do(token), 405, 405, 405},
 		{"GET that reloads", "GET", "/v1/reload", do(token), 405, 405, 405},
 		{"PUT", "PUT", "/v1/report", do(token), 405, 405, 405},
@@ -139,7 +140,7 @@ func TestActionsSayWhyTheyFail(t *testing.T) {
 //
 // Guarantees: G-0091.4
 func TestProbes(t *testing.T) {
-	f := newFake(files(), ServerReport{Name: "web", State: Backoff})
+	f := newFake(files(), ServerReport{Name: "web", State: Backoff}, ServerReport{Name: "later", State: Stopped, OnDemand: true}, ServerReport{Name: "stopped", State: Stopped})
 	h := serveWeb(t, f, false)
 	probes := func(when string, want map[string]int) {
 		for target, status := range want {
@@ -148,7 +149,7 @@ func TestProbes(t *testing.T) {
 			}
 		}
 	}
-	probes("one is away", map[string]int{"/livez": 200, "/readyz": 200, "/readyz?server=files": 200, "/readyz?server=web": 503, "/readyz?server=x": 404})
+	probes("one is away", map[string]int{"/livez": 200, "/readyz": 200, "/readyz?server=files": 200, "/readyz?server=web": 503, "/readyz?server=later": 200, "/readyz?server=stopped": 503, "/readyz?server=x": 404})
 	f.report.Ready = false
 	probes("draining", map[string]int{"/livez": 200, "/readyz": 503, "/readyz?server=files": 503})
 }

@@ -96,7 +96,7 @@ func TestThePageForEverybody(t *testing.T) {
 		}
 	}
 	closed := serveWeb(t, f, false)
-	if got := ask(closed, "GET", "/"); got.Code != 401 || strings.Contains(got.Body.String(), "files") || !strings.Contains(got.Body.String(), `action="/login"`) {
+	if got := ask(closed, "GET", "/"); got.Code != 401 || !strings.HasPrefix(got.Result().Header.Get("Content-Type"), "text/html") || strings.Contains(got.Body.String(), "files") || !strings.Contains(got.Body.String(), `action="/login"`) {
 		t.Errorf("a closed door: %d %s", got.Code, got.Body)
 	}
 	if got := ask(closed, "GET", "/page/events"); got.Code != 401 {
@@ -151,15 +151,15 @@ func escaped(name string) string { return rowOf(ServerReport{Name: name}, "").Pa
 // Guarantees: G-0091.9
 func TestThePageIsStrict(t *testing.T) {
 	h := serveWeb(t, newFake(files()), true)
-	for target, kind := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript"} {
+	for target, kind := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript", "/page.svg": "image/svg+xml"} {
 		got := ask(h, "GET", target)
-		header := got.Header()
+		header := got.Result().Header // as it was when the answer began
 		policy := header.Get("Content-Security-Policy")
 		if got.Code != 200 || !strings.HasPrefix(header.Get("Content-Type"), kind) || !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; style-src 'self'") ||
-			strings.Contains(policy, "unsafe") || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") != "no-store" {
+			strings.Contains(policy, "unsafe") || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Referrer-Policy") != "same-origin" || header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d, %v", target, got.Code, header)
 		}
-		if body := got.Body.String(); strings.Contains(body, "://") && target != "/" || strings.Contains(body, "style=") {
+		if body := got.Body.String(); strings.Contains(body, "://") && target != "/" && target != "/page.svg" || strings.Contains(body, "style=") {
 			t.Errorf("%s refers to another place, or has a style in it", target)
 		}
 	}
