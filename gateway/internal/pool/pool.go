@@ -10,6 +10,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,6 +40,7 @@ type Place[T any] struct {
 	// Guarded by the mu of the Pool.
 	holds    int              // requests and subscriptions
 	sessions map[any]struct{} // of clients that have used it and have not left
+	number   int              // in the order in which they were created
 	started  time.Time
 	used     time.Time
 }
@@ -47,6 +49,7 @@ type Place[T any] struct {
 type Pool[T any] struct {
 	mu      sync.Mutex
 	places  map[Owner]*Place[T]
+	created int           // places, ever
 	ending  int           // places that are not in the map any more, and whose connection has not ended
 	changed chan struct{} // closed when one has ended; nil: nobody waits
 }
@@ -84,18 +87,26 @@ func (p *Pool[T]) enter(owner Owner, session any, create func(*Place[T])) (place
 			idle, changed = p.makeRoom()
 			return nil, idle, changed
 		}
-		if p.places == nil {
-			p.places = make(map[Owner]*Place[T])
-		}
-		place = &Place[T]{Owner: owner, started: time.Now(), used: time.Now(), sessions: make(map[any]struct{})}
-		create(place)
-		p.places[owner] = place
+		place = p.add(owner, create)
 	}
 	place.holds++
 	if session != nil {
 		place.sessions[session] = struct{}{}
 	}
 	return place, nil, nil
+}
+
+// add creates the place of an owner. The caller holds mu.
+func (p *Pool[T]) add(owner Owner, create func(*Place[T])) *Place[T] {
+	if p.places == nil {
+		p.places = make(map[Owner]*Place[T])
+	}
+	p.created++
+	now := time.Now()
+	place := &Place[T]{Owner: owner, number: p.created, started: now, used: now, sessions: make(map[any]struct{})}
+	create(place)
+	p.places[owner] = place
+	return place
 }
 
 // makeRoom takes out the place that is missed least. The caller holds mu.
@@ -118,7 +129,8 @@ func (p *Pool[T]) makeRoom() (idle *Place[T], changed <-chan struct{}) {
 	return nil, p.changed
 }
 
-// before reports whether one is ended rather than another.
+// before reports whether one is ended rather than another: who has left misses nothing, and
+// whoever has not called for long misses it least.
 func (pl *Place[T]) before(other *Place[T]) bool {
 	if left := len(pl.sessions) == 0; left != (len(other.sessions) == 0) {
 		return left
@@ -132,7 +144,8 @@ func (p *Pool[T]) take(place *Place[T]) {
 	p.ending++
 }
 
-// Ended says that a connection has ended which Due has returned.
+// Ended says that a connection has ended which Due has returned. Until then it counts among
+// Most, although nobody can get it any more: its process may still run.
 func (p *Pool[T]) Ended() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +223,7 @@ func (p *Pool[T]) All() (all []*Place[T], uses []Use) {
 	for _, place := range p.places {
 		all = append(all, place)
 	}
-	slices.SortFunc(all, func(a, b *Place[T]) int { return a.started.Compare(b.started) })
+	slices.SortFunc(all, func(a, b *Place[T]) int { return cmp.Compare(a.number, b.number) })
 	for _, place := range all {
 		uses = append(uses, Use{place.started, place.holds, len(place.sessions) == 0})
 	}
