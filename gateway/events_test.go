@@ -244,6 +244,13 @@ func TestMistakesOfServers(t *testing.T) {
 				t.Errorf("%s: %s has the mistake %q, want %q; Apply returned %v", c.file, s.Name, s.Mistake, want, err)
 			}
 		}
+		if want := c.mistakes["c"]; want != "" {
+			for range 2 { // a person who asks again hears the same
+				if err := f.Do(timeout(t), "c", admin.Start); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: to start c: %v", c.file, err)
+				}
+			}
+		}
 		if (f.Check(file) == nil) != (len(c.mistakes) == 0) || (err == nil) != (len(c.mistakes) == 0) {
 			t.Errorf("%s: Check: %v, Apply: %v", c.file, f.Check(file), err)
 		}
