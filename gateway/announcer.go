@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"context"
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 )
 
@@ -79,41 +77,3 @@ func (a *announcer) close() {
 
 // ofRoots stands among the lists for the roots of clients. Servers are told of these, as seldom as clients are of the others.
 const ofRoots catalogue.Kind = "roots"
-
-// tellTime is how long servers may take to hear of other roots.
-const tellTime = 5 * time.Second
-
-// rootsMayDiffer tells servers that have asked for roots to ask again: a client has come, has left, or has other ones.
-func (g *Gateway) rootsMayDiffer() {
-	if g.rootsAsked.Load() {
-		g.announcer.add(ofRoots)
-	}
-}
-
-// announce tells clients that lists have changed, and saves them.
-func (g *Gateway) announce(kinds []catalogue.Kind) {
-	if last := len(kinds) - 1; kinds[last] == ofRoots {
-		kinds = kinds[:last]
-		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
-		defer cancel()
-		_ = g.set.RootsChanged(ctx) // a server that is away asks when it is back
-	}
-	if len(kinds) == 0 {
-		return
-	}
-	for _, kind := range kinds {
-		g.server.ListChanged(featureOf[kind])
-	}
-	defer g.notifier.notify()
-	if err := g.known.Save(); err != nil {
-		text := "what servers offer is not kept for the next start: " + err.Error()
-		g.unsaved.Store(&text)
-		g.log().Warn("bowline: what servers offer is not kept for the next start", "error", err)
-	} else {
-		g.unsaved.Store(nil)
-	}
-}
-
-var featureOf = map[catalogue.Kind]string{
-	catalogue.Tools: server.KindTool, catalogue.Prompts: server.KindPrompt, catalogue.Resources: server.KindResource, catalogue.Templates: server.KindTemplate,
-}

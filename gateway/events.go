@@ -26,7 +26,7 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 			u.ring.Store(false)
 		}
 		g.refresh(ctx, of, session, catalogue.Kinds()...)
-		g.renewSubscriptions(ctx, new(connection), session)
+		g.restored(ctx, of.Name, new(connection), session)
 	case *client.ToolsChanged:
 		g.refresh(ctx, of, session, catalogue.Tools)
 	case *client.PromptsChanged:
@@ -35,20 +35,39 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 		g.refresh(ctx, of, session, catalogue.Resources, catalogue.Templates)
 	case *client.ResourceUpdated:
 		g.server.ResourceUpdated(e.URI)
-	case *client.ElicitationComplete:
-		g.finished(ctx, openedPage{session.Name(), e.ID})
+	default:
+		g.onOther(ctx, session, e)
 	}
 }
 
 // onOwnEvent handles what the session of an owner learns. What a server offers is learned from the shared session alone: the catalogue is one for all.
-func (g *Gateway) onOwnEvent(ctx context.Context, c *connection, session *client.Session, e client.Event) {
+func (g *Gateway) onOwnEvent(ctx context.Context, name string, c *connection, session *client.Session, e client.Event) {
 	switch e := e.(type) {
 	case *client.Restored:
-		g.renewSubscriptions(ctx, c, session)
+		g.restored(ctx, name, c, session)
 	case *client.ResourceUpdated:
 		g.updated(c, e.URI)
+	default:
+		g.onOther(ctx, session, e)
+	}
+}
+
+// restored makes up for what was lost with the last connection: tasks of a child have ended with it, and the next one has no subscriptions.
+func (g *Gateway) restored(ctx context.Context, name string, c *connection, session *client.Session) {
+	g.endLostTasks(ctx, name)
+	g.renewSubscriptions(ctx, c, session)
+}
+
+// onOther handles what concerns one client, which the gateway knows: the end of a question on a page, and the status of a task. Of other notifications
+// nothing is passed on, since no client has asked for them.
+func (g *Gateway) onOther(ctx context.Context, session *client.Session, e client.Event) {
+	switch e := e.(type) {
 	case *client.ElicitationComplete:
 		g.finished(ctx, openedPage{session.Name(), e.ID})
+	case *client.Notification:
+		if e.Method == protocol.NotificationTaskStatus {
+			g.onTaskStatus(ctx, session, e.Params)
+		}
 	}
 }
 

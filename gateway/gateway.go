@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/gateway/internal/search"
+	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -77,6 +78,7 @@ type Gateway struct {
 	rootsAsked atomic.Bool  // by a server, which may have to hear when they are others
 	asked      limits.Clients
 	search     search.Endpoint
+	tasks      *tasks.Book
 	waiting    questions
 	unsaved    atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
@@ -102,7 +104,7 @@ type Gateway struct {
 // the log says why.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
-	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), notifier: newNotifier(), servers: make(map[string]*upstream)}
+	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), tasks: tasks.New(), notifier: newNotifier(), servers: make(map[string]*upstream)}
 	if o.Catalogue != "" {
 		known, err := catalogue.Open(o.Catalogue)
 		if err != nil {
@@ -115,7 +117,7 @@ func New(o Options) *Gateway {
 	g.search.Snapshot = func(ctx context.Context) *catalogue.Snapshot { return g.warm(ctx, catalogue.Tools) }
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, OnDemand: g.lifecycle.isLater})
-	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known = g.set, g.log(), g.upstreams, g.isKept, g.isKnown
+	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known, g.lifecycle.sweep = g.set, g.log(), g.upstreams, g.isKept, g.isKnown, g.tasks.Sweep
 	g.lifecycle.begin()
 	return g
 }
@@ -170,6 +172,7 @@ func (g *Gateway) clientOptions() client.Options {
 	o.Calls.Timeout = cmp.Or(o.Calls.Timeout, -1)
 	o.Elicit, o.ElicitURL = g.elicit, g.elicit
 	o.Sample, o.SampleTools, o.Roots = g.sample, true, g.roots
+	o.Tasks = true // for the clients that can have tasks
 	o.OnLog, o.Calls.AwaitLogs = g.onLog, true
 	o.CacheBytes = -1 // the catalogue has the lists
 	return o
@@ -195,7 +198,9 @@ func (g *Gateway) eachCopy(s *mcpjson.Server, as string, o *client.Options) {
 	if u := g.upstream(s.Name); u != nil {
 		u.observe(s.Transport, false)
 		if c := u.connection(as); c != nil {
-			o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) { g.onOwnEvent(ctx, c, session, e) }
+			o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) {
+				g.onOwnEvent(ctx, s.Name, c, session, e)
+			}
 			o.OnLog = func(ctx context.Context, _ *client.Session, m *client.LogMessage) { g.logOf(ctx, c, m) }
 		}
 	}

@@ -23,9 +23,10 @@ type lifecycle struct {
 
 	copies atomic.Int64 // how many connections there were that not all clients share
 
-	servers func() map[string]*upstream // of the file; never changed
-	kept    func(name string) bool      // it must run, although no call is under way
-	known   func(name string) bool      // all that it offers is known
+	servers func() map[string]*upstream          // of the file; never changed
+	kept    func(name string) bool               // it must run, although no call is under way
+	known   func(name string) bool               // all that it offers is known
+	sweep   func(now time.Time) (next time.Time) // forgets tasks whose time is over, which hold their servers
 }
 
 // begin makes the keeper. Nothing is ended before the first Check.
@@ -33,6 +34,7 @@ func (l *lifecycle) begin() { l.Keeper = life.NewKeeper(l.endDue) }
 
 // endDue ends the servers whose life is over, and returns when that of another may be.
 func (l *lifecycle) endDue(now time.Time) (next time.Time) {
+	next = l.sweep(now)
 	for name, u := range l.servers() {
 		next = life.Earlier(next, l.endCopies(u, now))
 		switch at, over := u.use.Look(u.rule, l.kept(name), now); {

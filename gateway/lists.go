@@ -250,3 +250,31 @@ func (g *Gateway) isAway(name string) bool {
 	session, running := g.set.Session(name)
 	return !running || session.Status().State != conn.Ready
 }
+
+// announce tells clients that lists have changed, and saves them.
+func (g *Gateway) announce(kinds []catalogue.Kind) {
+	if last := len(kinds) - 1; kinds[last] == ofRoots {
+		kinds = kinds[:last]
+		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+		defer cancel()
+		_ = g.set.RootsChanged(ctx) // a server that is away asks when it is back
+	}
+	if len(kinds) == 0 {
+		return
+	}
+	for _, kind := range kinds {
+		g.server.ListChanged(featureOf[kind])
+	}
+	defer g.notifier.notify()
+	if err := g.known.Save(); err != nil {
+		text := "what servers offer is not kept for the next start: " + err.Error()
+		g.unsaved.Store(&text)
+		g.log().Warn("bowline: what servers offer is not kept for the next start", "error", err)
+	} else {
+		g.unsaved.Store(nil)
+	}
+}
+
+var featureOf = map[catalogue.Kind]string{
+	catalogue.Tools: server.KindTool, catalogue.Prompts: server.KindPrompt, catalogue.Resources: server.KindResource, catalogue.Templates: server.KindTemplate,
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // A plan is what a file says.
@@ -29,6 +30,7 @@ type entry struct {
 	limit  limits.Rule
 	modes  map[string]protocol.ToolMode // of tools, by the names that the server uses; "*": of all others
 	share  string                       // who uses one connection: one of mcpjson.Shares
+	child  bool                         // it is a process of this gateway
 }
 
 // given is what the options of a gateway say to every file.
@@ -93,6 +95,7 @@ func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 		modes:  s.Settings.ToolModes,
 		share:  cmp.Or(how.Share, share, shareAll),
 	}
+	_, e.child = s.Transport.(*stdio.Command)
 	if how.Roots != nil {
 		e.roots = rootsOf(how.Roots)
 	}

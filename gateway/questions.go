@@ -16,13 +16,14 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // elicit brings a question of a server to the user of a client.
 func (g *Gateway) elicit(ctx context.Context, from *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-	if call, err := callOf(ofClients(client.Asking(ctx))); err == nil {
+	if call, err := callOf(callsFor(ctx, p)); err == nil {
 		g.opened.add(openedPage{from.Name(), p.ElicitationID}, server.RequestFrom(call).Session)
 	}
 	return answerOf[*protocol.ElicitResult](g, ctx, from, p)
@@ -121,7 +122,7 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 
 // answerOf asks the client to whose call a question belongs.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
-	call, err := callOf(ofClients(client.Asking(ctx)))
+	call, err := callOf(callsFor(ctx, q))
 	if err != nil {
 		g.refused.Add(1)
 		return answer, err
@@ -131,7 +132,7 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	defer g.noteQuestion(call, g.serverOf(from), q.Method())()
 	key := rand.Text()
-	answers, err := server.Ask(asking, protocol.InputRequests{key: q})
+	answers, err := server.Ask(asking, protocol.InputRequests{key: namingTask(call, q)})
 	var unsupported *server.UnsupportedError
 	switch {
 	case errors.Is(err, server.ErrNotAsking): // see mayAsk
@@ -168,6 +169,35 @@ func (g *Gateway) noteQuestion(call context.Context, from, method string) (done 
 // ofClients leaves out the gateway's own requests for lists, because of which no server asks.
 func ofClients(calls []context.Context) []context.Context {
 	return slices.DeleteFunc(calls, func(call context.Context) bool { return server.RequestFrom(call) == nil })
+}
+
+// callsFor returns the calls of clients to which a question may belong. One that names a task belongs to who waits for the result of that.
+func callsFor(ctx context.Context, q protocol.InputRequest) []context.Context {
+	calls := ofClients(client.Asking(ctx))
+	var related protocol.RelatedTask
+	raw := protocol.MetaOf(q)[protocol.MetaRelatedTask]
+	if raw == nil || protocol.Unmarshal(raw, &related) != nil {
+		return calls
+	}
+	return slices.DeleteFunc(calls, func(call context.Context) bool {
+		t, _ := call.Value(taskKey{}).(*tasks.Task)
+		return t == nil || t.Own != related.TaskID
+	})
+}
+
+// namingTask returns a question, which names its task as clients do from then on.
+func namingTask(call context.Context, q protocol.InputRequest) protocol.InputRequest {
+	t, waits := call.Value(taskKey{}).(*tasks.Task)
+	named, ok := q.(interface {
+		SetMeta(string, json.RawMessage)
+	})
+	if !waits || !ok {
+		return q
+	}
+	if raw, err := protocol.Marshal(protocol.RelatedTask{TaskID: t.ID}); err == nil {
+		named.SetMeta(protocol.MetaRelatedTask, raw)
+	}
+	return q
 }
 
 // callOf returns the call in whose name a client is asked. The calls to which a question may belong must all be of one client: another
@@ -282,4 +312,14 @@ func (g *Gateway) level(ctx context.Context, c *connection, session *client.Sess
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.level = sentLevel{session, level, changes}
+}
+
+// tellTime is how long servers may take to hear of other roots.
+const tellTime = 5 * time.Second
+
+// rootsMayDiffer tells servers that have asked for roots to ask again: a client has come, has left, or has other ones.
+func (g *Gateway) rootsMayDiffer() {
+	if g.rootsAsked.Load() {
+		g.announcer.add(ofRoots)
+	}
 }

@@ -27,6 +27,11 @@ func (g *Gateway) routes() map[string]server.RawHandler {
 		protocol.MethodGetPrompt:             g.getPrompt,
 		protocol.MethodReadResource:          g.readResource,
 		protocol.MethodComplete:              g.complete,
+		protocol.MethodGetTask:               g.aboutTask(protocol.MethodGetTask),
+		protocol.MethodGetTaskResult:         g.aboutTask(protocol.MethodGetTaskResult),
+		protocol.MethodUpdateTask:            g.aboutTask(protocol.MethodUpdateTask),
+		protocol.MethodCancelTask:            g.aboutTask(protocol.MethodCancelTask),
+		protocol.MethodListTasks:             g.listTasks,
 	}
 }
 
@@ -54,16 +59,33 @@ func (g *Gateway) callFound(ctx context.Context, params json.RawMessage) (json.R
 	return g.relayCall(ctx, item, own)
 }
 
-// relayCall passes a call on. A server that is away is an answer that a model can read.
+// relayCall passes a call on, which may become a task. A server that is away is an answer that a model can read.
 func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.RawMessage) (json.RawMessage, error) {
 	if u := g.upstream(item.Server); u != nil {
 		ctx = noteMode(ctx, u, item)
 	}
-	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
-	if away != nil {
-		return away.toolResult()
+	place, own, err := g.takePlace(ctx, item, own)
+	if err != nil {
+		return nil, err
 	}
-	return result, err
+	defer func() {
+		if place.taken {
+			g.tasks.Leave(place.of)
+		}
+	}()
+	asked := place.taken && !isModern(ctx) // for a task
+	if place.taken {
+		ctx = context.WithValue(ctx, placeKey{}, &place)
+	}
+	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
+	switch {
+	case away != nil && asked:
+		return nil, away.fault()
+	case away != nil:
+		return away.toolResult()
+	default:
+		return result, err
+	}
 }
 
 // getPrompt serves prompts/get.
@@ -236,7 +258,7 @@ func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, para
 		result, err := g.send(ctx, c, session, method, params)
 		if err == nil {
 			c.hasAnswered()
-			return questionsIn(result)
+			return questionsIn(g.keepTask(ctx, u, c, session, result))
 		}
 		switch fault := faultOf(err); {
 		case fault != nil:

@@ -42,7 +42,16 @@ func (l *lifecycle) connect(ctx context.Context, u *upstream) (*connection, erro
 	return place.Value, nil
 }
 
-// leave ends connect.
+// hold keeps a connection that is used now, until one more leave.
+func (l *lifecycle) hold(u *upstream, c *connection) {
+	if c.place == nil {
+		u.use.Hold()
+		return
+	}
+	u.pool.Hold(c.place)
+}
+
+// leave ends connect, or hold.
 func (l *lifecycle) leave(u *upstream, c *connection) {
 	if c.place == nil {
 		u.use.Release(true)

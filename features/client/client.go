@@ -36,6 +36,7 @@ type Client struct {
 	rawMethods sync.Map                           // a *method for each method with undecoded params, by name
 
 	discover, initialize func() (json.RawMessage, error) // the params of these requests, encoded once
+	silent               func() (json.RawMessage, error) // the capabilities for a client that has said nothing of itself, encoded once
 
 	mu       sync.Mutex
 	suffixes map[string]int64      // the last suffix for each name

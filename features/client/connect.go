@@ -42,6 +42,7 @@ func New(info protocol.Implementation, o Options) *Client {
 		since:   time.Now(),
 	}
 	c.meta = sync.OnceValues(c.encodeMeta)
+	c.silent = sync.OnceValues(c.encodeSilent)
 	c.discover, c.initialize = sync.OnceValues(c.encodeDiscover), sync.OnceValues(c.encodeInitialize)
 	return c
 }

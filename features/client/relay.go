@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -14,7 +15,8 @@ import (
 //
 //   - What that client says of itself to its own server does not go further: the revision, its name, its log level and
 //     progress token. This session puts its own in their place. All other members of _meta are kept. Of the capabilities of this session,
-//     a modern server is told those that the client has as well, so that it asks nothing that nobody can answer.
+//     a modern server is told those that the client has as well, so that it asks nothing that nobody can answer. It makes a task of a call
+//     only if the client has said that it can have one, and Options.Tasks is set.
 //   - A call of a tool follows the mode of the tool, its annotations and its mirrored arguments, as CallTool does, if its list was
 //     relayed or listed before.
 //
@@ -55,8 +57,19 @@ func (s *Session) pass(ctx context.Context, method string, foreign *rawParams) (
 // one was told of those of the session when it began.
 func (s *Session) withoutSender(params json.RawMessage) (*rawParams, error) {
 	foreign := new(rawParams)
-	if err := foreign.read(params, protocol.UnmarshalParams); err != nil || foreign.meta == nil {
+	if err := foreign.read(params, protocol.UnmarshalParams); err != nil {
 		return foreign, err
+	}
+	to := s.peer.Load()
+	isModern := to != nil && to.Modern()
+	if isModern && s.client.options.Tasks {
+		var err error
+		if foreign.capabilities, err = s.client.silent(); err != nil {
+			return foreign, err
+		}
+	}
+	if foreign.meta == nil {
+		return foreign, nil
 	}
 	said, _ := jsonrpc.Member(foreign.meta, protocol.MetaClientCapabilities)
 	others := jsonrpc.AppendMembers(append(make([]byte, 0, len(foreign.meta)), '{'), foreign.meta,
@@ -64,12 +77,29 @@ func (s *Session) withoutSender(params json.RawMessage) (*rawParams, error) {
 	if foreign.meta = nil; len(others) > len("{") {
 		foreign.meta = append(others, '}')
 	}
-	if to := s.peer.Load(); said == nil || to == nil || !to.Modern() {
+	if said == nil || !isModern {
 		return foreign, nil
 	}
 	var err error
 	foreign.capabilities, err = s.client.sharedWith(said)
 	return foreign, err
+}
+
+// encodeSilent encodes what a server is told for a client that has said nothing of itself, as legacy ones do: what the session has, but for
+// tasks, which nobody there could fetch.
+func (c *Client) encodeSilent() (json.RawMessage, error) {
+	own := c.context.ClientCapabilities
+	own.Extensions = withoutTasks(own.Extensions)
+	return protocol.Marshal(&own)
+}
+
+func withoutTasks(extensions map[string]json.RawMessage) map[string]json.RawMessage {
+	others := maps.Clone(extensions)
+	delete(others, protocol.ExtensionTasks)
+	if len(others) == 0 {
+		return nil
+	}
+	return others
 }
 
 // sharedWith returns the encoded capabilities that both have. Most clients say the same in each request.
@@ -88,10 +118,14 @@ func (c *Client) sharedWith(said json.RawMessage) (json.RawMessage, error) {
 	return both, err
 }
 
-// shared returns what a session can do that another client can do as well. Only what a server may ask for depends on that client.
+// shared returns what a session can do that another client can do as well. Only what a server may ask for, and whether it may make a
+// task of a call, depends on that client.
 func shared(own protocol.ClientCapabilities, theirs *protocol.ClientCapabilities) *protocol.ClientCapabilities {
 	if theirs.Roots == nil {
 		own.Roots = nil
+	}
+	if !theirs.Has("extensions." + protocol.ExtensionTasks) {
+		own.Extensions = withoutTasks(own.Extensions)
 	}
 	switch {
 	case theirs.Sampling == nil:

@@ -221,3 +221,17 @@ func unanswered(ctx context.Context, err error) error {
 		return err
 	}
 }
+
+// undeclared refuses a modern client that did not declare an extension.
+func undeclared(c *call, extension string) error {
+	name := "extensions." + extension
+	return c.fault(&UnsupportedError{Capability: name, required: declaring(name)})
+}
+
+// declared refuses modern clients that did not declare an extension.
+func declared(c *call, extension string) error {
+	if c.modern && !c.Client.Capabilities.Has("extensions."+extension) {
+		return undeclared(c, extension)
+	}
+	return nil
+}

@@ -23,13 +23,19 @@ func kept() []string {
 // routed returns the row of a method that the program serves from undecoded params.
 func routed(name string, serve RawHandler, check func(*settings)) *method {
 	var quiet, of settings
-	if slices.Contains([]string{protocol.MethodCallTool, protocol.MethodGetPrompt, protocol.MethodReadResource}, name) {
-		// Only these three may have questions in 2026-07-28. The handler passes on those of another server, so it
-		// waits; what a client must be able to do, nobody knows before.
+	if slices.Contains([]string{protocol.MethodCallTool, protocol.MethodGetPrompt, protocol.MethodReadResource, protocol.MethodGetTaskResult}, name) {
+		// Only the first three may have questions in 2026-07-28, and in 2025-11-25 a task has some for who waits for its result. The handler
+		// passes on those of another server, so it waits; what a client must be able to do, nobody knows before.
 		of.asking = &askingOption{how: Waits}
 		check(&of)
 	}
-	m := anyRow(name, func(ctx context.Context, c *call, params *json.RawMessage) (any, error) {
+	var m *method
+	m = anyRow(name, func(ctx context.Context, c *call, params *json.RawMessage) (any, error) {
+		if m.Extension != "" {
+			if err := declared(c, m.Extension); err != nil {
+				return nil, err
+			}
+		}
 		return c.route(ctx, &of, &quiet, *params, serve)
 	})
 	m.decode = func(raw []byte, params any, _ func([]byte, any) error) error {
@@ -57,10 +63,10 @@ type rawParams struct {
 	Others map[string]json.RawMessage `json:",unknown"` // so that repeated ones are refused
 }
 
-// readRouted reads params, and returns them without what belongs to the rounds of a call.
+// readRouted reads params, and returns them without what belongs to the rounds of a call, if that has rounds.
 // The state is sealed by this server and means nothing to anybody else, and the answers reach the program by
 // Request.Answers, or as those to its questions.
-func (c *call) readRouted(raw json.RawMessage) (own json.RawMessage, given protocol.InputParams, err error) {
+func (c *call) readRouted(raw json.RawMessage, rounds bool) (own json.RawMessage, given protocol.InputParams, err error) {
 	var params rawParams
 	switch {
 	case len(raw) == 0:
@@ -70,7 +76,7 @@ func (c *call) readRouted(raw json.RawMessage) (own json.RawMessage, given proto
 			return nil, given, refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", c.Method, refusal.Explain(err))
 		}
 	}
-	if params.InputResponses != nil || params.RequestState != nil {
+	if rounds && (params.InputResponses != nil || params.RequestState != nil) {
 		raw = append(jsonrpc.AppendMembers([]byte{'{'}, raw, "inputResponses", "requestState"), '}')
 	}
 	return raw, params.InputParams, c.readProgressToken(&params.RequestParams)
@@ -92,7 +98,7 @@ func (p *rawParams) readPlain(raw json.RawMessage) bool {
 
 // route serves a call by a RawHandler. Of are the settings of a call that may ask, and quiet those of one that does not.
 func (c *call) route(ctx context.Context, of, quiet *settings, raw json.RawMessage, serve RawHandler) (any, error) {
-	raw, given, err := c.readRouted(raw)
+	raw, given, err := c.readRouted(raw, of.asking != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -184,6 +184,16 @@ func (s *Session) Roots(ctx context.Context) ([]protocol.Root, error) {
 	return roots.Roots, nil
 }
 
+// TaskStatus tells the client of a change of a task that it has started, for a program that serves the methods of tasks itself
+// (Options.Route). Only clients of 2025-11-25 are told so. For any other client nothing is sent, and the error matches ErrUnsupported.
+func (s *Session) TaskStatus(ctx context.Context, params *protocol.TaskStatusParams) error {
+	info, _ := protocol.MethodInfo(protocol.NotificationTaskStatus)
+	if !info.In(s.client.ProtocolVersion) {
+		return fmt.Errorf("server: %s: %w", info.Name, ErrUnsupported)
+	}
+	return s.peer.tell(ctx, info.Name, params)
+}
+
 // logBudget returns the budget of the session's client.
 // All messages to the client count, whichever request they belong to.
 func (s *Session) logBudget() *logBudget {

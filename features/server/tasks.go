@@ -65,13 +65,18 @@ func (ts *taskMethods) init(s *Server, o *TaskOptions) {
 	})
 }
 
-// offer adds the capabilities of a server with tasks.
+// has reports whether the server has tasks, or its program has them: that serves their methods then (Options.Route).
+func (ts *taskMethods) has() bool {
+	return ts.Tasks != nil || ts.server.options.Route[protocol.MethodGetTask] != nil
+}
+
+// offer adds the capabilities of a server with tasks. A program that serves their methods has those of both eras.
 func (ts *taskMethods) offer(c *protocol.ServerCapabilities, modern bool) {
 	switch {
-	case ts.Tasks == nil:
+	case !ts.has():
 	case modern:
 		c.Extensions = withExtension(c.Extensions, protocol.ExtensionTasks, json.RawMessage("{}"))
-	case ts.options.Legacy:
+	case ts.options.Legacy || ts.Tasks == nil:
 		c.Tasks = &protocol.TasksCapability{
 			Cancel:   &protocol.Capability{},
 			Requests: map[string]map[string]protocol.Capability{"tools": {"call": {}}},
@@ -117,15 +122,9 @@ func (ts *taskMethods) mayBeModern(c *call, support protocol.TaskSupport) (bool,
 	}
 	declared := c.Client.Capabilities.Has("extensions." + protocol.ExtensionTasks)
 	if !declared && support == protocol.TaskRequired {
-		return false, ts.missing(c)
+		return false, undeclared(c, protocol.ExtensionTasks)
 	}
 	return declared, nil
-}
-
-// missing refuses a modern client that did not declare the extension.
-func (ts *taskMethods) missing(c *call) error {
-	name := "extensions." + protocol.ExtensionTasks
-	return c.fault(&UnsupportedError{Capability: name, required: declaring(name)})
 }
 
 // offered reports whether the methods of tasks are offered.
@@ -135,12 +134,7 @@ func (ts *taskMethods) offered(c *call) bool {
 
 // allowed refuses modern clients that did not declare the extension, for all methods of
 // tasks.
-func (ts *taskMethods) allowed(c *call) error {
-	if c.modern && !c.Client.Capabilities.Has("extensions."+protocol.ExtensionTasks) {
-		return ts.missing(c)
-	}
-	return nil
-}
+func (ts *taskMethods) allowed(c *call) error { return declared(c, protocol.ExtensionTasks) }
 
 // encodeCalled encodes the result of tools/call. Each era encodes a task differently.
 func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
@@ -156,7 +150,7 @@ func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*c
 // offerList lets a client list its tasks, if it is authenticated. It copies what it
 // changes.
 func (ts *taskMethods) offerList(c *call, result *protocol.InitializeResult) *protocol.InitializeResult {
-	if result.Capabilities.Tasks == nil || ts.Tasks == nil || c.Origin.Identity == "" {
+	if result.Capabilities.Tasks == nil || !ts.has() || c.Origin.Identity == "" {
 		return result
 	}
 	copied, capability := *result, *result.Capabilities.Tasks

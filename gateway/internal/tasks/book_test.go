@@ -1,0 +1,72 @@
+package tasks
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/share"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Tasks that run, and that have ended, are bounded. The first one that has ended is forgotten first, and one whose time is over gives its place back.
+//
+// Guarantees: G-0094.4
+func TestTasksAreBounded(t *testing.T) {
+	b, now := New(), time.Now()
+	one, other := share.Client{Network: "one"}, share.Client{Network: "other"}
+	var ids []string
+	released := 0
+	for b.Enter(one, now) == "" {
+		ids = append(ids, b.Add(Task{Own: "t", Over: 1, Payer: one, Ends: now.Add(time.Minute), Release: func() { released++ }}))
+	}
+	if len(ids) < 256 || len(ids) > MostRunning {
+		t.Errorf("a client alone runs %d tasks", len(ids))
+	}
+	if refused := b.Enter(other, now); refused != "" {
+		t.Errorf("another client has none: %s", refused)
+	}
+	if next := b.Sweep(now); !next.Equal(now.Add(time.Minute)) || released != 0 {
+		t.Errorf("the next one is forgotten at %v, and %d are not held any more", next, released)
+	}
+	later := now.Add(time.Minute)
+	if b.Find(ids[0], "", false, now) == nil || b.Find(ids[0], "", false, later) != nil {
+		t.Error("a task is not kept until its time is over, or longer")
+	}
+	if refused := b.Enter(one, later); refused != "" || len(b.tasks) != 0 || len(b.runs) != 0 || len(b.owns) != 0 || released != len(ids) {
+		t.Errorf("after their time %d are left: %s", len(b.tasks), refused)
+	}
+	b.Leave(one)
+	ids, released = nil, 0
+	for range MostEnded + 1 {
+		if refused := b.Enter(one, later); refused != "" {
+			t.Fatal(refused)
+		}
+		id := b.Add(Task{Payer: one, Ends: later.Add(time.Minute), Release: func() { released++ }})
+		b.End(b.Find(id, "", false, later))
+		b.End(b.Find(id, "", false, later)) // nothing is given back twice
+		ids = append(ids, id)
+	}
+	if b.Find(ids[0], "", false, later) != nil || b.Find(ids[1], "", false, later) == nil || len(b.tasks) != MostEnded || b.running.Held() != 1 || released != len(ids) {
+		t.Errorf("%d have ended, %d places are held, and %d servers were released", len(b.tasks), b.running.Held(), released)
+	}
+}
+
+// Only the lost tasks of a server end with it.
+//
+// Guarantees: G-0094.3
+func TestOnlyLostTasksEnd(t *testing.T) {
+	b, now := New(), time.Now()
+	for _, task := range []Task{{Own: "before", Of: 1, Run: 1}, {Own: "now", Of: 1, Run: 2}, {Own: "elsewhere", Of: 2, Run: 1}} {
+		if refused := b.Enter(task.Payer, now); refused != "" {
+			t.Fatal(refused)
+		}
+		task.Ends, task.Release = now.Add(time.Minute), func() {}
+		b.Add(task)
+	}
+	isLost := func(t *Task) bool { return t.Run != 2 }
+	if lost := b.EndLost(1, isLost); len(lost) != 1 || lost[0].Own != "before" || len(b.runs) != 2 || len(b.EndLost(1, isLost)) != 0 {
+		t.Errorf("lost: %v", lost)
+	}
+}

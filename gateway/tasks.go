@@ -1,0 +1,365 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
+	"github.com/bowline-mcp/bowline/internal/scan"
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+const (
+	listedTasks = 50      // on a page of tasks/list
+	longestTask = 4 << 10 // bytes of a task that are kept
+)
+
+// isModern reports whether a request is one of the revisions without sessions, which have another form of tasks.
+func isModern(ctx context.Context) bool {
+	return protocol.IsModern(server.RequestFrom(ctx).Client.ProtocolVersion)
+}
+
+func ownerOfTask(ctx context.Context) string { return server.RequestFrom(ctx).Origin.Identity }
+
+// A taskPlace is the place of a call that may become a task. Its zero value is that of one that may not.
+type taskPlace struct {
+	of    share.Client
+	taken bool
+}
+
+// placeKey is the key of the *taskPlace of a call that may become a task.
+type placeKey struct{}
+
+// takePlace takes a place for a call that may become a task: a legacy one that asks for that, or a modern one whose client can have
+// tasks. It returns the params to send.
+func (g *Gateway) takePlace(ctx context.Context, item catalogue.Item, params json.RawMessage) (place taskPlace, own json.RawMessage, err error) {
+	r := server.RequestFrom(ctx)
+	isAsked := r.Client.Capabilities.Has("extensions." + protocol.ExtensionTasks)
+	if !isModern(ctx) {
+		if params, isAsked, err = asksForTask(r.Client.ProtocolVersion, item, params); err != nil {
+			return place, nil, err
+		}
+	}
+	if !isAsked {
+		return place, params, nil
+	}
+	place.of = share.Client{Identity: r.Origin.Identity, Network: clientOf(ctx)}
+	refused := g.tasks.Enter(place.of, time.Now())
+	place.taken = refused == ""
+	switch {
+	case place.taken:
+		return place, params, nil
+	case isModern(ctx): // the server may still answer the call itself
+		return place, withoutTasks(params), nil
+	default: // whoever asks for a task gets one, or an error: an ordinary answer would be none that its client expects
+		return place, nil, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: too many tasks are running: " + refused}
+	}
+}
+
+// asksForTask reports whether a legacy client asks for a task, and returns the params to send.
+// The tool has to say that it can be one. A server without tasks would ignore the wish, and its answer would be a result where the client
+// expects a task.
+func asksForTask(version string, item catalogue.Item, params json.RawMessage) (own json.RawMessage, asks bool, err error) {
+	asked, _ := jsonrpc.Member(params, "task")
+	switch support := taskSupport(item); {
+	case asked == nil:
+		return params, false, nil
+	case !protocol.Has(version, protocol.Tasks): // it means something else, if anything
+		return append(jsonrpc.AppendMembers([]byte{'{'}, params, "task"), '}'), false, nil
+	case support != protocol.TaskOptional && support != protocol.TaskRequired:
+		return nil, false, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("the tool %s cannot be called as a task", quoted(item.Name))}
+	default:
+		return params, true, nil
+	}
+}
+
+// A server that does not know of the extension makes no task. If it needs one for the tool, it says so to the client.
+//
+// withoutTasks takes the extension out of what a modern client has declared.
+func withoutTasks(params json.RawMessage) json.RawMessage {
+	meta, _ := jsonrpc.Member(params, "_meta")
+	declared, _ := jsonrpc.Member(meta, protocol.MetaClientCapabilities)
+	extensions, _ := jsonrpc.Member(declared, "extensions")
+	others := append(jsonrpc.AppendMembers([]byte{'{'}, extensions, protocol.ExtensionTasks), '}')
+	declared = jsonrpc.Replace(declared, "extensions", others)
+	return jsonrpc.Replace(params, "_meta", jsonrpc.Replace(meta, protocol.MetaClientCapabilities, declared))
+}
+
+// taskSupport returns whether a tool of a server of 2025-11-25 can be called as a task.
+func taskSupport(item catalogue.Item) protocol.TaskSupport {
+	execution, _ := jsonrpc.Member(item.Raw, "execution")
+	support, _ := stringOf(execution, "taskSupport")
+	return protocol.TaskSupport(support)
+}
+
+// The tasks of servers, as clients of the gateway see them. Each hop has its own kind of tasks: one of 2025-11-25 is
+// asked for by its client, and one of the extension is the server's decision. A call becomes a task only if client and
+// server have the same kind. Nothing of a task is decoded but its id, its status and its time, so whatever a server says
+// of it reaches the client.
+
+// keepTask returns what a server has answered to a call, and the task in it, if there is one, as one of this gateway.
+func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, session *client.Session, result json.RawMessage) json.RawMessage {
+	place, may := ctx.Value(placeKey{}).(*taskPlace)
+	if !may {
+		return result
+	}
+	modern, created := isModern(ctx), result
+	if modern {
+		if kind, _ := stringOf(result, "resultType"); kind != protocol.ResultTask {
+			return result
+		}
+	} else if created, _ = jsonrpc.Member(result, "task"); created == nil {
+		return result
+	}
+	own, ok := stringOf(created, "taskId")
+	if !ok {
+		return result
+	}
+	place.taken = false
+	g.lifecycle.hold(u, c) // or it would end when nobody asks for long
+	id := g.tasks.Add(tasks.Task{
+		Own: own, Server: u.Name, Of: u.traffic, Over: session.Conn(), Run: session.Status().Epoch, Owner: ownerOfTask(ctx), Payer: place.of, Modern: modern,
+		Session: server.RequestFrom(ctx).Session, Created: kept(created), Ends: time.Now().Add(keptFor(created)),
+		Release: func() { g.lifecycle.leave(u, c) },
+	})
+	if created = withString(created, "taskId", id); !modern {
+		created = jsonrpc.Replace(result, "task", created)
+	}
+	return relatedTo(created, id)
+}
+
+// kept returns what is kept of a task, for the case that its server is lost.
+// The text of its status is left out: it is the part that may be long, and an old one would mislead.
+func kept(task json.RawMessage) json.RawMessage {
+	task = append(jsonrpc.AppendMembers([]byte{'{'}, task, "_meta", "statusMessage"), '}')
+	if len(task) > longestTask {
+		return json.RawMessage("{}")
+	}
+	return task
+}
+
+// keptFor returns how long a task is kept: as long as its server does, if that says so.
+func keptFor(task json.RawMessage) time.Duration {
+	for _, member := range []string{"ttl", "ttlMs"} {
+		raw, _ := jsonrpc.Member(task, member)
+		if ms, err := strconv.ParseInt(string(raw), 10, 64); err == nil && ms >= 0 && ms < tasks.Longest.Milliseconds() {
+			return time.Duration(ms) * time.Millisecond
+		}
+	}
+	return tasks.Longest
+}
+
+// Messages of a task in 2025-11-25 name it in their _meta, too. The id there must be the one that the client knows.
+//
+// relatedTo returns a message with another id in the _meta that names its task, if it has that.
+func relatedTo(message json.RawMessage, id string) json.RawMessage {
+	meta, _ := jsonrpc.Member(message, "_meta")
+	related, _ := jsonrpc.Member(meta, protocol.MetaRelatedTask)
+	if _, ok := stringOf(related, "taskId"); !ok {
+		return message
+	}
+	return jsonrpc.Replace(message, "_meta", jsonrpc.Replace(meta, protocol.MetaRelatedTask, withString(related, "taskId", id)))
+}
+
+type taskKey struct{}
+
+// aboutTask serves a method about one task: the server of the task answers it.
+func (g *Gateway) aboutTask(method string) server.RawHandler {
+	return func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+		id, ok := stringOf(params, "taskId")
+		if !ok {
+			return nil, invalid("%s: taskId is missing, or no string", method)
+		}
+		t := g.tasks.Find(id, ownerOfTask(ctx), isModern(ctx), time.Now())
+		if t == nil || !g.reaches(ctx, t) {
+			return nil, invalid("unknown task %s", quoted(id))
+		}
+		return g.askAbout(ctx, t, method, params)
+	}
+}
+
+// askAbout asks the server of a task about it. If the task was lost with its server, that is the answer.
+// It looks before and after: a new process of the server must not be asked about an id that it may have given to another task, and
+// the server may be lost while it is asked.
+func (g *Gateway) askAbout(ctx context.Context, t *tasks.Task, method string, params json.RawMessage) (json.RawMessage, error) {
+	u := g.upstream(t.Server)
+	if u == nil || u.traffic != t.Of {
+		g.tasks.End(t)
+		return lostTask(t, method, "it is not in the file any more, or another one")
+	}
+	if g.isLost(u, t) {
+		return lostTask(t, method, "it has ended since")
+	}
+	result, err := g.relayed(context.WithValue(ctx, taskKey{}, t), t.Server, method, withString(params, "taskId", t.Own))
+	switch {
+	case err != nil && g.isLost(u, t):
+		return lostTask(t, method, "it has ended since")
+	case err != nil:
+		return nil, err
+	}
+	return g.ofTask(t, method, result), nil
+}
+
+// ofTask returns the result of a server with the id that clients know, and notes the end of the task.
+func (g *Gateway) ofTask(t *tasks.Task, method string, result json.RawMessage) json.RawMessage {
+	if method == protocol.MethodGetTaskResult {
+		g.tasks.End(t)
+		return relatedTo(result, t.ID)
+	}
+	if status, _ := stringOf(result, "status"); protocol.TaskStatus(status).Ended() {
+		g.tasks.End(t)
+	}
+	if _, ok := stringOf(result, "taskId"); ok {
+		result = withString(result, "taskId", t.ID)
+	}
+	return relatedTo(result, t.ID)
+}
+
+// reaches reports whether a client uses the connection on which a task was started: if each client has its own, another session of the
+// same user does not.
+func (g *Gateway) reaches(ctx context.Context, t *tasks.Task) bool {
+	u := g.upstream(t.Server)
+	return u == nil || u.share != shareClient || t.Session == server.RequestFrom(ctx).Session
+}
+
+// isLost reports whether a task has ended with its server, and notes that.
+func (g *Gateway) isLost(u *upstream, t *tasks.Task) bool {
+	if !u.isLost(t) {
+		return false
+	}
+	g.tasks.End(t)
+	return true
+}
+
+// isLost reports whether a task has ended with its server: a child takes its tasks with it, and what is reached by HTTP may have kept them.
+func (u *upstream) isLost(t *tasks.Task) bool {
+	status := t.Over.(*conn.Conn).Status()
+	return u.child && (status.State != conn.Ready || status.Epoch != t.Run)
+}
+
+// lostTask is the answer about a task whose server was lost. It has failed, and nobody knows how far it came.
+// Each method says it in its own form: tasks/get as a state, tasks/result as the error of the call, and to cancel what has ended
+// is an error in 2025-11-25 only.
+func lostTask(t *tasks.Task, method, why string) (json.RawMessage, error) {
+	away := stopped(t.Server, why)
+	away.Delivery = conn.Unknown
+	text := fmt.Sprintf("the task was lost with the server %q: %s. It may have been executed", t.Server, why)
+	failed := replaced(replaced(t.Created, "taskId", t.ID), "status", string(protocol.TaskFailed))
+	failed = replaced(failed, "statusMessage", text)
+	switch {
+	case method == protocol.MethodGetTaskResult:
+		return nil, away.fault()
+	case method == protocol.MethodGetTask && !t.Modern:
+		return failed, nil
+	case method == protocol.MethodGetTask:
+		return withFault(failed, away.fault())
+	case !t.Modern:
+		return nil, invalid("the task has ended: it has failed")
+	default:
+		return json.RawMessage("{}"), nil // cancelled or answered too late
+	}
+}
+
+// withFault returns a modern task that has failed with an error, in the place of any outcome that it had.
+// Only the extension has the error in the task itself. In 2025-11-25 it is the answer to tasks/result.
+func withFault(failed json.RawMessage, err error) (json.RawMessage, error) {
+	var fault *jsonrpc.Error
+	if !errors.As(err, &fault) {
+		return nil, err
+	}
+	raw, err := protocol.Marshal(&protocol.TaskError{Code: fault.Code, Message: fault.Message, Data: fault.Data})
+	if err != nil {
+		return nil, err
+	}
+	return append(jsonrpc.AppendMembers(append([]byte(`{"resultType":"complete","error":`), raw...), failed, "resultType", "error", "result"), '}'), nil
+}
+
+// replaced returns an object in which a member has this text.
+func replaced(object json.RawMessage, member, text string) json.RawMessage {
+	changed := append(scan.AppendQuote([]byte{'{'}, member), ':')
+	return append(jsonrpc.AppendMembers(scan.AppendQuote(changed, text), object, member), '}')
+}
+
+// listTasks serves tasks/list: the tasks of a client that has a login, in the state that their servers tell now. Those of a server that is away
+// are in the state of their beginning.
+func (g *Gateway) listTasks(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+	after, _ := stringOf(params, "cursor")
+	all := g.tasks.List(ownerOfTask(ctx), after, listedTasks+1, time.Now(), func(t *tasks.Task) bool { return g.reaches(ctx, t) })
+	var page struct {
+		Tasks []json.RawMessage `json:"tasks"`
+		Next  *string           `json:"nextCursor,omitzero"`
+	}
+	if len(all) > listedTasks {
+		all = all[:listedTasks]
+		page.Next = &all[listedTasks-1].ID
+	}
+	page.Tasks = make([]json.RawMessage, len(all))
+	var asking sync.WaitGroup
+	for i, t := range all {
+		asking.Go(func() { page.Tasks[i] = g.present(ctx, t) })
+	}
+	asking.Wait()
+	return protocol.Marshal(&page)
+}
+
+// present returns a task as it is now, if its server can be asked at once.
+func (g *Gateway) present(ctx context.Context, t *tasks.Task) json.RawMessage {
+	last := replaced(t.Created, "taskId", t.ID)
+	if u := g.upstream(t.Server); u != nil && !u.child && t.Over.(*conn.Conn).Status().State != conn.Ready {
+		return last
+	}
+	now, err := g.askAbout(ctx, t, protocol.MethodGetTask, last)
+	if err != nil {
+		return last
+	}
+	return append(jsonrpc.AppendMembers([]byte{'{'}, now, "_meta"), '}')
+}
+
+// onTaskStatus tells a client of a change of its task. It is the session that has started the task which is told, as servers do:
+// another one of the same user polls.
+func (g *Gateway) onTaskStatus(ctx context.Context, session *client.Session, params json.RawMessage) {
+	var status protocol.TaskStatusParams
+	if protocol.Unmarshal(params, &status) != nil {
+		return
+	}
+	t := g.tasks.FindOwn(session.Conn(), status.TaskID, time.Now())
+	if t == nil {
+		return
+	}
+	if status.Status.Ended() {
+		g.tasks.End(t)
+	}
+	status.TaskID, status.Meta = t.ID, nil
+	tellStatus(ctx, t, &status)
+}
+
+// endLostTasks ends the tasks of a child that are lost, and tells their clients.
+func (g *Gateway) endLostTasks(ctx context.Context, name string) {
+	u := g.upstream(name)
+	if u == nil {
+		return
+	}
+	for _, t := range g.tasks.EndLost(u.traffic, u.isLost) {
+		var status protocol.TaskStatusParams
+		if raw, err := lostTask(t, protocol.MethodGetTask, "it has ended since"); err == nil && !t.Modern && protocol.Unmarshal(raw, &status) == nil {
+			tellStatus(ctx, t, &status)
+		}
+	}
+}
+
+func tellStatus(ctx context.Context, t *tasks.Task, status *protocol.TaskStatusParams) {
+	if t.Session != nil {
+		_ = t.Session.TaskStatus(ctx, status) // it has left; who polls learns it all the same
+	}
+}

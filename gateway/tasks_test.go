@@ -1,0 +1,207 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// taskServer is a server whose tools become tasks: hold lasts until release, ask asks its user, must can only be a task, and plain cannot.
+func taskServer() (s *server.Server, release chan struct{}) {
+	s = server.New(protocol.Implementation{Name: "tasks", Version: "1"}, server.Options{Tasks: &server.TaskOptions{Legacy: true, PollInterval: 100 * time.Millisecond}})
+	release = make(chan struct{})
+	add := func(name string, support protocol.TaskSupport, serve func(context.Context) (string, error), o ...server.FeatureOption) {
+		server.AddTool(s, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: support}}, func(ctx context.Context, _ struct{}) (string, error) {
+			return serve(ctx)
+		}, o...)
+	}
+	add("hold", protocol.TaskOptional, func(ctx context.Context) (string, error) {
+		select {
+		case <-release:
+			return "held", nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	})
+	type form struct {
+		Text string `json:"text"`
+	}
+	add("ask", protocol.TaskOptional, func(ctx context.Context) (string, error) {
+		answer, err := server.Elicit[form](ctx, "who")
+		return answer.Text, err
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+	add("fail", protocol.TaskOptional, func(context.Context) (string, error) { return "", &jsonrpc.Error{Code: 7, Message: "seven"} })
+	add("must", protocol.TaskRequired, func(context.Context) (string, error) { return "done", nil })
+	add("plain", protocol.TaskForbidden, func(context.Context) (string, error) { return "plain", nil })
+	return s, release
+}
+
+// taskEras runs a test for both eras of tasks: client and server of the same one.
+func taskEras(t *testing.T, test func(t *testing.T, version string)) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		t.Run(version, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, version) }) })
+	}
+}
+
+func taskUser(called string) client.Options {
+	o := user(called)
+	o.Tasks = true
+	return o
+}
+
+func start(t *testing.T, session *client.Session, tool string) *client.Task {
+	t.Helper()
+	for _, err := range session.Tools(timeout(t)) { // it is known then which tools are tasks
+		failOn(t, err)
+	}
+	task, err := session.StartTool(timeout(t), &protocol.CallToolParams{Name: tool})
+	failOn(t, err)
+	if task.ID() == "" {
+		t.Fatalf("%s has not become a task", tool)
+	}
+	return task
+}
+
+// A call becomes a task of its server, whose result, error and questions reach the client that has started it.
+//
+// Guarantees: G-0094.1
+func TestTasksPassTheGateway(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		s, release := taskServer()
+		f := newFleet(t, version, map[string]*server.Server{"a": s, "b": named("b")})
+		one, other := f.client(version, taskUser("one")), f.client(version, taskUser("other"))
+		held, asks, asksOther := start(t, one, "a__hold"), start(t, one, "a__ask"), start(t, other, "a__ask")
+		if status, err := held.Status(timeout(t)); err != nil || status.Status != protocol.TaskWorking || status.TaskID != held.ID() {
+			t.Errorf("running: %+v, %v", status, err)
+		}
+		outcomes := make(chan string, 2)
+		for _, task := range []*client.Task{asks, asksOther} {
+			go func() {
+				result, err := task.Wait(t.Context())
+				outcomes <- outcome(result, err)
+			}()
+		}
+		if a, b := <-outcomes, <-outcomes; a == b || a != "one:who" && b != "one:who" || a != "other:who" && b != "other:who" {
+			t.Errorf("the users have answered %q and %q", a, b)
+		}
+		close(release)
+		if got, err := held.Wait(t.Context()); outcome(got, err) != "held" {
+			t.Errorf("got %s", outcome(got, err))
+		}
+		if got, err := start(t, one, "a__fail").Wait(t.Context()); outcome(got, err) != "error 7" {
+			t.Errorf("got %s", outcome(got, err))
+		}
+		if got, err := start(t, one, "a__must").Wait(t.Context()); outcome(got, err) != "done" {
+			t.Errorf("got %s", outcome(got, err))
+		}
+		if got, err := client.Call[string](t.Context(), one, "a__plain", nil); err != nil || got != "plain" {
+			t.Errorf("no task: %q, %v", got, err)
+		}
+	})
+}
+
+// To cancel a task cancels it at its server.
+//
+// Guarantees: G-0094.1
+func TestCancelledTaskEndsAtItsServer(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		s, _ := taskServer()
+		session := newFleet(t, version, map[string]*server.Server{"a": s}).client(version, taskUser("one"))
+		task := start(t, session, "a__hold")
+		failOn(t, task.Cancel(timeout(t)))
+		if _, err := task.Wait(t.Context()); !errors.Is(err, client.ErrTaskCancelled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A task is found by who has started it: an identity, or who has its id. A client of the other era has none of it, nor does who knows only the id of the server.
+//
+// Guarantees: G-0094.2
+func TestTasksOfOthersDoNotExist(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		s, release := taskServer()
+		defer close(release)
+		f := newFleet(t, version, map[string]*server.Server{"a": s})
+		f.identity = "one"
+		one := f.client(version, taskUser("one"))
+		task := start(t, one, "a__hold")
+		again := f.client(version, taskUser("one"))
+		if status, err := again.Task(task.ID()).Status(timeout(t)); err != nil || status.Status != protocol.TaskWorking {
+			t.Errorf("its owner: %+v, %v", status, err)
+		}
+		for _, who := range []string{"other", ""} {
+			f.identity = who
+			other := f.client(version, taskUser("other")).Task(task.ID())
+			_, err := other.Status(timeout(t))
+			_, waited := other.Wait(t.Context())
+			for what, err := range map[string]error{"get": err, "wait": waited, "cancel": other.Cancel(timeout(t))} {
+				if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams {
+					t.Errorf("%q, %s: %v", who, what, err)
+				}
+			}
+		}
+		if protocol.IsModern(version) {
+			return // which has no list
+		}
+		listed := func(session *client.Session) (ids []string) {
+			for one, err := range session.Tasks(timeout(t)) {
+				failOn(t, err)
+				ids = append(ids, one.TaskID)
+			}
+			return ids
+		}
+		if got := listed(again); len(got) != 1 || got[0] != task.ID() {
+			t.Errorf("its owner has %q", got)
+		}
+		f.identity = "other"
+		if got := listed(f.client(version, taskUser("other"))); len(got) != 0 {
+			t.Errorf("another one has %q", got)
+		}
+		f.identity = ""
+		for _, err := range f.client(version, taskUser("")).Tasks(timeout(t)) {
+			if !errors.Is(err, client.ErrUnsupported) {
+				t.Errorf("without a login: %v", err)
+			}
+		}
+	})
+}
+
+// A task of a child ends with that, and whoever asks is told so; the next run of the server does not answer for it.
+//
+// Guarantees: G-0094.3
+func TestTaskIsLostWithItsServer(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		for _, back := range []bool{true, false} {
+			s, release := taskServer()
+			defer close(release)
+			f := newFleet(t, version, map[string]*server.Server{"a": s})
+			session := f.client(version, taskUser("one"))
+			task := start(t, session, "a__hold")
+			f.kill("a", back)
+			f.await("a", admin.Backoff)
+			if back {
+				if _, err := client.Call[string](timeout(t), session, "a__plain", nil); err != nil {
+					t.Error(err)
+				}
+			}
+			status, err := task.Status(timeout(t))
+			if err != nil || status.Status != protocol.TaskFailed || !strings.Contains(status.StatusMessage, `lost with the server "a"`) {
+				t.Errorf("%+v, %v", status, err)
+			}
+			_, err = task.Wait(t.Context())
+			if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInternalError || !strings.Contains(string(fault.Data), `"delivery":"unknown"`) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
