@@ -1,0 +1,436 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+// A process of the test writes until it is killed.
+const writerVariable = "AUDIT_TEST_WRITES_TO"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(writerVariable); path != "" {
+		writeForEver(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var testKey = []byte("0123456789abcdef0123456789abcdef")
+
+func open(t testing.TB, path string, o Options) *Trail {
+	t.Helper()
+	o.Key = testKey
+	trail, err := Open(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trail
+}
+
+func write(trail *Trail, from, n int) {
+	for i := range n {
+		trail.Write(context.Background(), Record{Time: time.Now(), Principal: "ada", Method: "tools/call", Name: fmt.Sprint("tool", from+i), Outcome: "answered"})
+	}
+}
+
+// trailOf writes a trail of a few processes, and returns its lines.
+func trailOf(t testing.TB, path string, perProcess ...int) []string {
+	t.Helper()
+	for _, n := range perProcess {
+		trail := open(t, path, Options{Sync: true})
+		write(trail, 0, n)
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// Over several processes a trail is one chain, with the beginning and the end of each.
+//
+// Guarantees: G-0099.1
+func TestAChainOverProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	lines := trailOf(t, path, 3, 0, 2)
+	if len(lines) != 5+2+4 {
+		t.Errorf("%d lines", len(lines))
+	}
+	s, err := Verify(path, testKey)
+	if err != nil || s != (Summary{First: 1, Last: 11, Files: 1}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := Verify(path, []byte(strings.Repeat("x", keySize))); !errors.As(err, new(*BrokenError)) {
+		t.Errorf("with another key: %v", err)
+	}
+}
+
+// Whatever is changed in a trail, left out, added, moved or cut off is found, unless it was done with the key.
+//
+// Guarantees: G-0099.2
+func TestTamperingIsFound(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	lines := trailOf(t, path, 6, 3)
+	head, err := os.ReadFile(path + headEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := trailOf(t, filepath.Join(dir, "b"), 6, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		changed, end := slices.Clone(lines), string(head)
+		i := rapid.IntRange(0, len(lines)-1).Draw(t, "line")
+		switch rapid.SampledFrom([]string{"byte", "remove", "double", "swap", "cut", "foreign", "forge", "head", "bit"}).Draw(t, "kind") {
+		case "byte":
+			at := rapid.IntRange(0, len(changed[i])-1).Draw(t, "byte")
+			to := byte(rapid.IntRange(0, 255).Draw(t, "to"))
+			if changed[i][at] == to {
+				return
+			}
+			changed[i] = changed[i][:at] + string([]byte{to}) + changed[i][at+1:]
+		case "bit":
+			at := rapid.IntRange(0, len(changed[i])-1).Draw(t, "byte")
+			changed[i] = changed[i][:at] + string([]byte{changed[i][at] ^ 1}) + changed[i][at+1:]
+		case "remove":
+			if i == 0 {
+				i++ // the first may have been in an old file that was removed
+			}
+			changed = slices.Delete(changed, i, i+1)
+		case "double":
+			changed = slices.Insert(changed, i, changed[i])
+		case "swap":
+			j := rapid.IntRange(0, len(lines)-1).Draw(t, "other line")
+			if i == j {
+				return
+			}
+			changed[i], changed[j] = changed[j], changed[i]
+		case "cut":
+			changed = changed[:i]
+		case "foreign":
+			changed[i] = other[i]
+		case "forge":
+			forged, err := seal([]byte(strings.Repeat("k", keySize)), Record{Version: Version, Number: uint64(len(lines) + 1), Previous: hashOf(strings.TrimSuffix(lines[len(lines)-1], "\n"))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed = append(changed[:len(changed)-1], lines[len(lines)-1]+"\n", string(forged)+"\n")
+		case "head":
+			at := rapid.IntRange(0, len(end)-2).Draw(t, "byte") // the last one is a line break
+			end = end[:at] + string([]byte{end[at] ^ 1}) + end[at+1:]
+		}
+		if err := errors.Join(os.WriteFile(path, []byte(strings.Join(changed, "")), 0o600), os.WriteFile(path+headEnd, []byte(end), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Verify(path, testKey); err == nil {
+			t.Fatalf("nothing was found: %+v", s)
+		}
+	})
+}
+
+// A file that is full is followed by another one, and the chain goes on. Old files beyond those to keep go.
+//
+// Guarantees: G-0099.3
+func TestRotation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	for range 2 {
+		trail := open(t, path, Options{Sync: true, MaxSize: 2000, Keep: 3})
+		write(trail, 0, 100)
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := oldFiles(path)
+	if err != nil || len(old) != 3 {
+		t.Errorf("%q, %v", old, err)
+	}
+	s, err := Verify(path, testKey)
+	if err != nil || s.Last != 204 || s.First < 150 || s.Files != 4 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := os.Remove(old[1]); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Verify(path, testKey); err == nil {
+		t.Errorf("without a file in the middle: %+v", s)
+	}
+}
+
+// A process that was killed right after a file was begun leaves a chain that goes on.
+//
+// Guarantees: G-0099.3
+func TestANewFileWithoutRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	trailOf(t, path, 5)
+	if err := errors.Join(os.Rename(path, path+".000000000001"), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	trailOf(t, path, 1)
+	if s, err := Verify(path, testKey); err != nil || s.Last != 10 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func writeForEver(path string) {
+	key, err := ReadKey(path + ".key")
+	if err == nil {
+		var trail *Trail
+		if trail, err = Open(path, Options{Key: key}); err == nil {
+			for i := 0; ; i++ {
+				trail.Write(context.Background(), Record{Time: time.Now(), Name: fmt.Sprint(i), Reason: strings.Repeat("x", i%400)})
+			}
+		}
+	}
+	fmt.Println(err)
+	os.Exit(1)
+}
+
+// Processes that are killed while they write leave a trail that verifies, and that says how many they were.
+//
+// Guarantees: G-0099.4
+func TestProcessesThatAreKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	const kills = 5
+	for range kills {
+		writer := exec.Command(os.Args[0])
+		writer.Env = append(os.Environ(), writerVariable+"="+path)
+		if err := writer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		before := size(path)
+		for deadline := time.Now().Add(20 * time.Second); size(path) < before+100_000; {
+			if time.Now().After(deadline) {
+				t.Fatal("it does not write")
+			}
+		}
+		if err := writer.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = writer.Wait()
+	}
+	key, err := ReadKey(path + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trail, err := Open(path, Options{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Verify(path, key); err != nil || s.Unclean != kills || s.Last < 100 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// What a killed process has left of a record is set aside, and the trail says so; so it does if its end was cut off.
+//
+// Guarantees: G-0099.4
+func TestTornAndCutTrails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	lines := trailOf(t, path, 3)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")+"\n"+lines[0][:20]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines = trailOf(t, path, 1)
+	if !strings.Contains(lines[5], `"event":"torn","count":20`) {
+		t.Errorf("%s", lines[5])
+	}
+	if torn, err := filepath.Glob(path + ".torn-*"); err != nil || len(torn) != 1 {
+		t.Errorf("%q, %v", torn, err)
+	}
+	if _, err := Verify(path, testKey); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines[:6], "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if lines = trailOf(t, path, 0); !strings.Contains(lines[6], `"event":"cut","count":3`) {
+		t.Errorf("%q", lines[6])
+	}
+	var broken *BrokenError
+	if _, err := Verify(path, testKey); !errors.As(err, &broken) || broken.Number != 6 || broken.Line != 7 {
+		t.Errorf("a cut: %v", err)
+	}
+}
+
+// A fullDisk takes half of each write, and then says that it is full, until it is not.
+type fullDisk struct {
+	disk
+	full  atomic.Bool
+	tries atomic.Int64
+}
+
+func (d *fullDisk) WriteAt(text []byte, at int64) (int, error) {
+	if !d.full.Load() {
+		return d.disk.WriteAt(text, at)
+	}
+	defer d.tries.Add(1)
+	n, err := d.disk.WriteAt(text[:len(text)/2], at)
+	return n, errors.Join(err, errors.New("no space left"))
+}
+
+// While the disk takes nothing, records are dropped and counted, or wait, as the options say. None is half written.
+//
+// Guarantees: G-0099.5
+func TestADiskThatIsFull(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "a")
+		trail := open(t, path, Options{Sync: true, Block: block})
+		write(trail, 0, 2)
+		d := &fullDisk{disk: trail.file}
+		trail.file = d // nobody writes now
+		d.full.Store(true)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { write(trail, 2, 3) })
+		if !block {
+			waiting.Wait()
+		}
+		for d.tries.Load() == 0 {
+			runtime.Gosched()
+		}
+		d.full.Store(false)
+		waiting.Wait()
+		write(trail, 5, 1)
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Verify(path, testKey)
+		want := Summary{First: 1, Last: 6, Files: 1, Lost: 3}
+		if block {
+			want = Summary{First: 1, Last: 8, Files: 1}
+		}
+		if err != nil || s != want {
+			t.Errorf("block: %t: %+v, %v, want %+v", block, s, err, want)
+		}
+	}
+}
+
+// A queue that is full drops records, and the trail says how many, or makes its callers wait until they give up.
+//
+// Guarantees: G-0099.5
+func TestAQueueThatIsFull(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		trail := &Trail{o: Options{Key: testKey, Block: block}, queue: make(chan entry, 1), closing: make(chan struct{})}
+		ctx, cancel := context.WithCancel(context.Background())
+		trail.Write(ctx, Record{})
+		cancel()
+		trail.Write(ctx, Record{})
+		if trail.lost != 1 || len(trail.queue) != 1 {
+			t.Errorf("%d are lost, %d wait", trail.lost, len(trail.queue))
+		}
+	}
+}
+
+// Two processes do not write to one trail, a wrong key is none, and a trail with a broken record is not continued.
+//
+// Guarantees: G-0099.6
+func TestOpenRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	trail := open(t, path, Options{})
+	if second, err := Open(path, Options{Key: testKey}); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("%v, %v", second, err)
+	}
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, Options{Key: testKey[1:]}); err == nil {
+		t.Error("a key of 31 bytes was taken")
+	}
+	if _, err := Open(path, Options{Key: []byte(strings.Repeat("x", keySize))}); !errors.As(err, new(*BrokenError)) {
+		t.Errorf("another key: %v", err)
+	}
+	key, err := ReadKey(path + ".key")
+	if err != nil || len(key) != keySize {
+		t.Fatal(err)
+	}
+	if again, err := ReadKey(path + ".key"); err != nil || string(again) != string(key) {
+		t.Errorf("%v", err)
+	}
+	if info, err := os.Stat(path + ".key"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.WriteFile(path+".key", []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadKey(path + ".key"); err == nil {
+		t.Error("a broken key was read")
+	}
+	if _, err := Verify(path+".none", testKey); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// What others have written is cut, so that no record is too long to be read.
+//
+// Guarantees: G-0099.6
+func TestTextsAreCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	trail := open(t, path, Options{Sync: true})
+	huge := strings.Repeat("\x01ä", 1<<20)
+	trail.Write(context.Background(), Record{Principal: huge, Address: huge, Client: huge, Revision: huge, ID: huge, Method: huge, Name: huge, Server: huge, Own: huge, Rule: huge, Reason: huge, Event: huge})
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Verify(path, testKey); err != nil || s.Last != 3 || size(path) > longestLine {
+		t.Errorf("%+v, %v, %d bytes", s, err, size(path))
+	}
+}
+
+// Whatever a file has: reading ends, and names a line.
+//
+// Guarantees: G-0099.2
+func FuzzVerify(f *testing.F) {
+	dir := f.TempDir()
+	lines := trailOf(f, filepath.Join(dir, "a"), 2)
+	f.Add([]byte(strings.Join(lines, "") + "\n"))
+	f.Add([]byte(`{"v":1,"n":1,"prev":"","mac":""}` + "\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "a")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var broken *BrokenError
+		if _, err := Verify(path, testKey); !errors.As(err, &broken) {
+			t.Errorf("without a head: %v", err)
+		}
+	})
+}
+
+func BenchmarkWrite(b *testing.B) {
+	trail := open(b, filepath.Join(b.TempDir(), "a"), Options{Block: true})
+	r := Record{Time: time.Now(), Principal: "ada", Client: "c 1", Revision: "2026-07-28", ID: "1", Method: "tools/call", Name: "a__who", Server: "a", Own: "who", Outcome: "answered", Arguments: Digest(testKey, []byte("x"))}
+	b.ReportAllocs()
+	for b.Loop() {
+		trail.Write(context.Background(), r)
+	}
+	if err := trail.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,131 @@
+//bowline:pure
+
+package audit
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Version is the version of the format.
+const Version = 1
+
+// A Record says what one request has come to, or what has happened to the trail or the gateway. There are no headers, tokens or results in it.
+type Record struct {
+	Version int       `json:"v"`
+	Number  uint64    `json:"n"`
+	Time    time.Time `json:"time"` // when the request came
+	Node    string    `json:"node,omitempty"`
+
+	// Event says that this is no request: one of the events, or an action of a person with Server as its object.
+	Event string `json:"event,omitempty"`
+	Count uint64 `json:"count,omitzero"` // of what the event is about
+
+	Principal string `json:"principal,omitempty"` // the identity that a login has established; "": nobody has logged in
+	Address   string `json:"address,omitempty"`
+	Client    string `json:"client,omitempty"` // program and version, as it says itself
+	Revision  string `json:"revision,omitempty"`
+	ID        string `json:"id,omitempty"` // of the request
+
+	Method   string  `json:"method,omitempty"`
+	Name     string  `json:"name,omitempty"`   // what the client has called: a tool, a prompt, a URI
+	Server   string  `json:"server,omitempty"` // that it was passed on to; "": to none
+	Own      string  `json:"own,omitempty"`    // what the server calls it
+	Rule     string  `json:"rule,omitempty"`   // that decided
+	Outcome  string  `json:"outcome,omitempty"`
+	Code     int64   `json:"code,omitzero"`      // of the error in the answer
+	Status   int     `json:"status,omitzero"`    // of HTTP, if the request did not get further
+	Delivery string  `json:"delivery,omitempty"` // whether the server may have executed it, if it has not answered
+	Reason   string  `json:"reason,omitempty"`
+	Millis   float64 `json:"ms,omitzero"`
+	Bytes    int     `json:"bytes,omitzero"` // of the params
+
+	Arguments string `json:"args,omitempty"` // a keyed digest of the params: equal ones have equal digests
+
+	Previous string `json:"prev"` // SHA-256 of the line before; empty in the first one
+}
+
+// longestText is how much is kept of what others have written, in bytes.
+const longestText = 512
+
+// bound cuts texts, so that nobody fills the trail with one request.
+func (r *Record) bound() {
+	for _, text := range []*string{&r.Event, &r.Principal, &r.Address, &r.Client, &r.Revision, &r.ID, &r.Method, &r.Name, &r.Server, &r.Own, &r.Rule, &r.Reason} {
+		if len(*text) > longestText {
+			*text = strings.ToValidUTF8((*text)[:longestText], "") + "…"
+		}
+	}
+}
+
+// Digest returns the keyed digest of a text: who has the key can tell whether a record is about that text, and nobody can find it out by trying.
+func Digest(key, text []byte) string { return hex.EncodeToString(mac(key, text)[:16]) }
+
+// The events of a trail.
+const (
+	EventStarted = "started" // a process has opened the trail
+	EventStopped = "stopped" // it has closed it; without that before the next start, up to the size of its queue is missing
+	EventLost    = "lost"    // Count records were dropped, since the queue was full or the disk was
+	EventTorn    = "torn"    // the process before was killed while it wrote: Count bytes that are no record were set aside
+	EventCut     = "cut"     // the trail ends before the record that was the newest: Count are missing
+)
+
+// mark begins the last member of a line, which is over everything before it.
+const mark = `,"mac":"`
+
+// seal returns the line of a record, without a line break.
+func seal(key []byte, r Record) ([]byte, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	text = text[:len(text)-1]
+	return append(text, mark+hex.EncodeToString(mac(key, text))+`"}`...), nil
+}
+
+func mac(key, text []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(text)
+	return h.Sum(nil)
+}
+
+// unseal reads a line, and fails if nobody with the key has written it.
+func unseal(key []byte, line string) (r Record, err error) {
+	i := strings.LastIndex(line, mark)
+	if i < 0 {
+		return r, errors.New("it is no record")
+	}
+	if said, err := hex.DecodeString(strings.TrimSuffix(line[i+len(mark):], `"}`)); err != nil || !hmac.Equal(said, mac(key, []byte(line[:i]))) {
+		return r, errors.New("it was changed, or written by somebody without the key")
+	}
+	if err := json.Unmarshal([]byte(line[:i]+"}"), &r); err != nil {
+		return r, err
+	}
+	if r.Version != Version {
+		return r, fmt.Errorf("its version is %d, and this program knows %d", r.Version, Version)
+	}
+	return r, nil
+}
+
+func hashOf(line string) string {
+	sum := sha256.Sum256([]byte(line))
+	return hex.EncodeToString(sum[:])
+}
+
+// A BrokenError names the first record of a trail that is wrong.
+type BrokenError struct {
+	Path   string
+	Line   int    // of the file, from 1
+	Number uint64 // of the last record that is right; 0: there is none
+	Why    string
+}
+
+// Error implements error.
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("%s:%d: after record %d: %s", e.Path, e.Line, e.Number, e.Why)
+}

@@ -1,0 +1,392 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/private"
+)
+
+const (
+	queueSize    = 4096
+	againTime    = time.Second // between two attempts to write to a disk that is full
+	headInterval = 100 * time.Millisecond
+	headEnd      = ".head"
+	keySize      = 32
+)
+
+// Options configure a Trail. The zero value of each field but Key means its default.
+type Options struct {
+	Key  []byte // 32 bytes; see ReadKey
+	Node string // which node of a cluster writes; each has a file of its own
+
+	// Block makes Write wait for room in the queue, and the trail for a disk that is full, until the context of Write ends. Default: records are dropped, and a record of how
+	// many follows.
+	Block bool
+
+	// Sync makes Write return when the record is in the file. Default: when it is in the queue, which has room for 4,096.
+	Sync bool
+
+	// MaxSize is the size of a file beyond which a new one is begun. The old one gets the number of its first record in its name. Default: 64 MiB; negative: there is one file.
+	MaxSize int64
+
+	// Keep is how many old files are kept. Default: all.
+	Keep int
+
+	// Log hears of what cannot be written. Nil: slog.Default().
+	Log *slog.Logger
+}
+
+// A Trail appends records to a file. It is safe for concurrent use. End it with Close.
+type Trail struct {
+	path    string
+	o       Options
+	queue   chan entry
+	closing chan struct{}
+	once    sync.Once
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	lost uint64 // since the last record that says so
+
+	// Of the goroutine that writes:
+	file   disk
+	lock   *os.File
+	size   int64
+	first  uint64 // of this file
+	number uint64
+	last   string // hash of the last line
+	head   time.Time
+	broken bool // the last write has failed
+}
+
+// A disk is what a file takes.
+type disk interface {
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+}
+
+// An entry is a record on its way to the file.
+type entry struct {
+	record Record
+	done   chan struct{} // closed when it is written or dropped; nil: nobody waits
+}
+
+// Open opens a trail to append to it, or makes one. What a process that was killed has left of a record is set aside, and the trail says so. It fails if another
+// process writes to it.
+func Open(path string, o Options) (*Trail, error) {
+	if len(o.Key) != keySize {
+		return nil, fmt.Errorf("audit: a key has %d bytes, and this one %d", keySize, len(o.Key))
+	}
+	if o.MaxSize == 0 {
+		o.MaxSize = 64 << 20
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	t := &Trail{path: path, o: o, queue: make(chan entry, queueSize), closing: make(chan struct{})}
+	if err := t.open(); err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	t.running.Go(t.run)
+	return t, nil
+}
+
+// Write appends a record. Its Version, Number, Node and Previous are set by the trail. It never fails: what cannot be written is counted, and the trail says how many it
+// were. After Close it does nothing.
+func (t *Trail) Write(ctx context.Context, r Record) {
+	e := entry{record: r}
+	if t.o.Sync {
+		e.done = make(chan struct{})
+	}
+	if !t.put(ctx, e) {
+		t.mu.Lock()
+		t.lost++
+		t.mu.Unlock()
+		return
+	}
+	if e.done == nil {
+		return
+	}
+	select {
+	case <-e.done:
+	case <-ctx.Done(): // the record is written nevertheless
+	}
+}
+
+func (t *Trail) put(ctx context.Context, e entry) bool {
+	select {
+	case <-t.closing:
+		return true
+	case t.queue <- e:
+		return true
+	default:
+	}
+	if !t.o.Block {
+		return false
+	}
+	select {
+	case t.queue <- e:
+		return true
+	case <-t.closing:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Close writes what is in the queue, and says in the trail that it has ended properly.
+func (t *Trail) Close() error {
+	t.once.Do(func() { close(t.closing) })
+	t.running.Wait()
+	return errors.Join(t.file.Close(), t.lock.Close())
+}
+
+func (t *Trail) run() {
+	for {
+		select {
+		case e := <-t.queue:
+			t.write(e)
+		case <-t.closing:
+			for len(t.queue) > 0 {
+				t.write(<-t.queue)
+			}
+			t.append(Record{Event: EventStopped, Time: time.Now()})
+			t.saveHead()
+			return
+		}
+	}
+}
+
+// write writes what is in the queue with one call, and says first how many were lost before.
+func (t *Trail) write(e entry) {
+	if e.done != nil {
+		defer close(e.done)
+	}
+	t.mu.Lock()
+	lost := t.lost
+	t.mu.Unlock()
+	if lost > 0 && t.append(Record{Event: EventLost, Count: lost, Time: time.Now()}) {
+		t.mu.Lock()
+		t.lost -= lost
+		t.mu.Unlock()
+	}
+	if !t.append(e.record) {
+		t.mu.Lock()
+		t.lost++
+		t.mu.Unlock()
+	}
+	if len(t.queue) == 0 || time.Since(t.head) > headInterval {
+		t.saveHead()
+	}
+}
+
+// append writes one record, and reports whether it is in the file. With Block it tries until Close.
+func (t *Trail) append(r Record) bool {
+	r.Version, r.Number, r.Node, r.Previous = Version, t.number+1, t.o.Node, t.last
+	r.Time = r.Time.UTC()
+	r.bound()
+	line, err := seal(t.o.Key, r)
+	if err != nil {
+		t.o.Log.Error("bowline: a record of the audit trail cannot be encoded", "error", err)
+		return false
+	}
+	for {
+		if err = t.appendLine(line); err == nil {
+			break
+		}
+		if !t.broken {
+			t.o.Log.Error("bowline: the audit trail cannot be written", "error", err)
+		}
+		if t.broken = true; !t.o.Block || t.isClosing() {
+			return false
+		}
+	}
+	t.broken = false
+	t.number, t.last = r.Number, hashOf(string(line))
+	if t.o.MaxSize > 0 && t.size > t.o.MaxSize {
+		t.rotate()
+	}
+	return true
+}
+
+// isClosing waits a moment, and reports whether the trail is being closed.
+func (t *Trail) isClosing() bool {
+	again := time.NewTimer(againTime)
+	defer again.Stop()
+	select {
+	case <-t.closing:
+		return true
+	case <-again.C:
+		return false
+	}
+}
+
+// appendLine appends a line, or nothing: half of it would be taken for a record that was changed.
+func (t *Trail) appendLine(line []byte) error {
+	if t.size == 0 && t.first == 0 {
+		t.first = t.number + 1
+	}
+	line = append(line, '\n')
+	n, err := t.file.WriteAt(line, t.size)
+	if err != nil {
+		if n > 0 {
+			err = errors.Join(err, t.file.Truncate(t.size))
+		}
+		return err
+	}
+	t.size += int64(n)
+	return nil
+}
+
+// A head is what is known of the newest record, so that a trail that was cut is noticed.
+type head struct {
+	Number uint64 `json:"n"`
+	Hash   string `json:"hash"`
+	MAC    string `json:"mac"`
+}
+
+func (t *Trail) saveHead() {
+	t.head = time.Now()
+	h := head{Number: t.number, Hash: t.last}
+	h.MAC = fmt.Sprintf("%x", mac(t.o.Key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash)))
+	text, err := json.Marshal(h)
+	if err == nil {
+		err = os.WriteFile(t.path+headEnd, append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		t.o.Log.Error("bowline: the end of the audit trail cannot be noted", "error", err)
+	}
+}
+
+// rotate begins a new file. The chain goes on in it.
+func (t *Trail) rotate() {
+	next, err := private.Open(t.path+".new", os.O_CREATE|os.O_RDWR|os.O_TRUNC)
+	if err == nil {
+		err = errors.Join(os.Rename(t.path, t.old(t.first)), os.Rename(t.path+".new", t.path))
+	}
+	if err != nil {
+		t.o.Log.Error("bowline: the audit trail goes on in the same file", "error", err)
+		t.o.MaxSize *= 2
+		return
+	}
+	_ = t.file.Close() // everything is written
+	t.file, t.size, t.first = next, 0, 0
+	t.forget()
+}
+
+func (t *Trail) old(first uint64) string { return fmt.Sprintf("%s.%012d", t.path, first) }
+
+// oldFiles returns the files that were full, the oldest first.
+func oldFiles(path string) ([]string, error) { return filepath.Glob(path + ".[0-9]*") }
+
+// forget removes the oldest files beyond those that are to be kept.
+func (t *Trail) forget() {
+	old, err := oldFiles(t.path)
+	for i := 0; err == nil && t.o.Keep > 0 && i < len(old)-t.o.Keep; i++ {
+		err = os.Remove(old[i])
+	}
+	if err != nil {
+		t.o.Log.Error("bowline: an old file of the audit trail stays", "error", err)
+	}
+}
+
+// open finds the end of the chain, and begins a new part of it.
+func (t *Trail) open() (err error) {
+	if t.lock, err = private.Open(t.path+".lock", os.O_CREATE|os.O_RDWR); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = t.lock.Close()
+		}
+	}()
+	if held, err := private.TryLock(t.lock); err != nil || !held {
+		return errors.Join(err, fmt.Errorf("another process writes to %s", t.path))
+	}
+	file, err := private.Open(t.path, os.O_CREATE|os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	t.file = file
+	events, err := t.resume(file)
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	for _, event := range append(events, Record{Event: EventStarted}) {
+		event.Time = time.Now()
+		if !t.append(event) {
+			return errors.Join(errors.New("it cannot be written"), file.Close())
+		}
+	}
+	t.saveHead()
+	return nil
+}
+
+// resume reads the file to its end, or the one before if a new one was just begun. What is torn is set aside.
+func (t *Trail) resume(file *os.File) (events []Record, err error) {
+	torn, err := t.readAll(file)
+	if err != nil {
+		return nil, err
+	}
+	if len(torn) > 0 {
+		if err := os.WriteFile(fmt.Sprintf("%s.torn-%d", t.path, t.number+1), torn, 0o600); err != nil {
+			return nil, err
+		}
+		if err := t.file.Truncate(t.size); err != nil {
+			return nil, err
+		}
+		events = []Record{{Event: EventTorn, Count: uint64(len(torn))}}
+	}
+	if t.size == 0 {
+		if err := t.readNewestOld(); err != nil {
+			return nil, err
+		}
+	}
+	h, err := readHead(t.path, t.o.Key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return events, nil
+	}
+	if err == nil && h.Number > t.number {
+		events = append(events, Record{Event: EventCut, Count: h.Number - t.number})
+		t.number, t.last = h.Number, h.Hash
+	}
+	return events, err
+}
+
+func (t *Trail) readAll(file *os.File) (torn []byte, err error) {
+	lines := newLines(t.path, t.o.Key, file)
+	for lines.next() {
+		if t.first == 0 {
+			t.first = lines.record.Number
+		}
+		t.number, t.last, t.size = lines.record.Number, hashOf(lines.text), t.size+int64(len(lines.text))+1
+	}
+	return lines.torn, lines.err
+}
+
+// readNewestOld finds the end of the chain in the file before: this one has no record yet.
+func (t *Trail) readNewestOld() error {
+	old, err := oldFiles(t.path)
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	file, err := private.Open(old[len(old)-1], os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = t.readAll(file)
+	t.size, t.first = 0, 0
+	return err
+}

@@ -1,0 +1,194 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/private"
+)
+
+// longestLine is the size of the longest line of a trail, in bytes.
+const longestLine = 64 << 10
+
+// lines are the records of one file, each of which is checked by itself.
+type lines struct {
+	path string
+	key  []byte
+	in   *bufio.Reader
+	at   int // line, from 1
+
+	record Record
+	text   string
+	torn   []byte // what follows the last line break
+	err    error
+}
+
+func newLines(path string, key []byte, file io.Reader) *lines {
+	return &lines{path: path, key: key, in: bufio.NewReaderSize(file, longestLine)}
+}
+
+// next reads a record. It reports false at the end, and at the first record that is wrong.
+func (l *lines) next() bool {
+	text, err := l.in.ReadSlice('\n')
+	switch {
+	case errors.Is(err, io.EOF):
+		l.torn = bytes.Clone(text)
+		return false
+	case errors.Is(err, bufio.ErrBufferFull):
+		err = fmt.Errorf("the line has more than %d bytes", longestLine)
+	}
+	l.at++
+	if err == nil {
+		l.text = string(text[:len(text)-1])
+		var r Record
+		if r, err = unseal(l.key, l.text); err == nil {
+			l.record = r
+			return true
+		}
+	}
+	l.err = &BrokenError{l.path, l.at, l.record.Number, err.Error()}
+	return false
+}
+
+// A Summary says what was verified.
+type Summary struct {
+	First, Last uint64 // numbers of records
+	Files       int
+	Lost        uint64 // records that the trail says were dropped
+	Unclean     int    // processes that were killed: up to 4,096 records of each may be missing, unless Sync was set
+}
+
+// Verify reads a trail, with the old files beside it. It fails with a *BrokenError if a record was changed, added, left out or moved, or if the end is missing. Old files that
+// were removed from the beginning are no failure: First says where the trail begins.
+func Verify(path string, key []byte) (s Summary, err error) {
+	files, err := oldFiles(path)
+	if err != nil {
+		return s, err
+	}
+	v := verifying{key: key}
+	for _, file := range append(files, path) {
+		if err := v.file(file); err != nil {
+			return v.Summary, err
+		}
+	}
+	h, err := readHead(path, key)
+	if err != nil {
+		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, err.Error()}
+	}
+	if h.Number > v.Last || h.Number == v.Last && h.Hash != v.hash {
+		return v.Summary, &BrokenError{path, 0, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", h.Number)}
+	}
+	return v.Summary, nil
+}
+
+// verifying is a chain as far as it was read.
+type verifying struct {
+	Summary
+	key  []byte
+	hash string
+	runs bool // a process has started, and has not said that it stopped
+}
+
+func (v *verifying) file(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	v.Files++
+	all := newLines(path, v.key, file)
+	for all.next() {
+		if why := v.follows(all.record); why != "" {
+			return &BrokenError{path, all.at, v.Last, why}
+		}
+		v.Last, v.hash = all.record.Number, hashOf(all.text)
+		v.count(all.record)
+	}
+	if len(all.torn) > 0 && all.err == nil {
+		return &BrokenError{path, all.at + 1, v.Last, "the line is not complete"}
+	}
+	return all.err
+}
+
+// follows says why a record cannot be the next one of the chain.
+func (v *verifying) follows(r Record) string {
+	switch {
+	case r.Event == EventCut:
+		return fmt.Sprintf("%d records are missing, as the trail says itself", r.Count)
+	case v.First == 0 && r.Number == 1 && r.Previous != "":
+		return "the first record follows another one"
+	case v.First == 0:
+		v.First = r.Number
+		return ""
+	case r.Number != v.Last+1:
+		return fmt.Sprintf("record %d follows it", r.Number)
+	case r.Previous != v.hash:
+		return "the next one follows another record"
+	}
+	return ""
+}
+
+func (v *verifying) count(r Record) {
+	switch r.Event {
+	case EventStarted:
+		if v.runs {
+			v.Unclean++
+		}
+		v.runs = true
+	case EventStopped:
+		v.runs = false
+	case EventLost:
+		v.Lost += r.Count
+	}
+}
+
+// readHead reads what is known of the newest record.
+func readHead(path string, key []byte) (h head, err error) {
+	text, err := os.ReadFile(path + headEnd)
+	if err != nil {
+		return h, err
+	}
+	if err := json.Unmarshal(text, &h); err != nil {
+		return h, fmt.Errorf("%s: %w", path+headEnd, err)
+	}
+	if said, err := hex.DecodeString(h.MAC); err != nil || !hmac.Equal(said, mac(key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash))) {
+		return h, fmt.Errorf("%s was changed, or written by somebody without the key", path+headEnd)
+	}
+	return h, nil
+}
+
+// ReadKey reads a key from a file of this user, with 64 hexadecimal digits. If there is none, it makes one.
+func ReadKey(path string) ([]byte, error) {
+	file, err := private.Open(path, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		key := make([]byte, keySize)
+		rand.Read(key) // which never fails
+		return key, private.Replace(path, []byte(hex.EncodeToString(key)+"\n"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if _, err := private.Restrict(file); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, 1<<10))
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != keySize {
+		return nil, fmt.Errorf("%s is no key of %d hexadecimal digits", path, 2*keySize)
+	}
+	return key, nil
+}
