@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
@@ -59,6 +60,13 @@ type Options struct {
 
 	// Share says who uses one connection with a server whose entry does not say it: one of mcpjson.Shares. Empty: all.
 	Share string
+
+	// Audit gets a record of each request of a client, before it is answered, and of what people do to the gateway; (*audit.Trail).Write is one. It may be called
+	// by several goroutines at once, and whatever it takes delays the answer. Nil: there are none.
+	Audit func(context.Context, audit.Record)
+
+	// Digest returns what a record has in place of arguments, such as audit.Digest with a key. Nil: nothing.
+	Digest func(arguments []byte) string
 
 	// IsOwn reports whether clients reach this gateway at a URL. A server of a file that has one of these is a mistake. Nil: it is not known.
 	IsOwn func(url string) bool
@@ -134,6 +142,9 @@ func (g *Gateway) serverOptions() server.Options {
 	o.RouteAsks = g.mayAsk
 	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
 	o.SessionContext = g.sessionContext(o.SessionContext)
+	if g.options.Audit != nil {
+		o.Audit = auditing(o.Audit, g.options.Audit)
+	}
 	o.OnRootsChanged = func(context.Context, *server.Session) { g.rootsMayDiffer() }
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
 	list := &protocol.ListCapability{ListChanged: true}
@@ -230,6 +241,14 @@ func (g *Gateway) Check(file *mcpjson.File) error {
 // changes nothing: the error is a *ConfigError. A server whose entry has a mistake is not started, and one that runs goes on as it was; it does
 // not affect the others, nor does one that cannot be started. Their errors are joined, and Report has them.
 func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Changes, error) {
+	changes, err := g.apply(ctx, file)
+	if g.options.Audit != nil {
+		g.options.Audit(ctx, eventOf(Admin, "apply", "", err))
+	}
+	return changes, err
+}
+
+func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Changes, error) {
 	g.applying.Lock()
 	defer g.applying.Unlock()
 	before := make(map[string]entry)

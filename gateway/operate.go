@@ -16,6 +16,14 @@ const actGrace = 5 * time.Second
 // is ready. Calls that are running have five seconds to finish. A server that was stopped stays so until Start or Restart, or
 // until Apply finds other settings for it.
 func (g *Gateway) Do(ctx context.Context, name string, action admin.Action) error {
+	err := g.do(ctx, name, action)
+	if g.options.Audit != nil {
+		g.options.Audit(ctx, eventOf(Admin, string(action), name, err))
+	}
+	return err
+}
+
+func (g *Gateway) do(ctx context.Context, name string, action admin.Action) error {
 	u := g.upstream(name)
 	if u == nil {
 		return g.absent(name)

@@ -210,6 +210,19 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	if u == nil {
 		return nil, removed(name), nil
 	}
+	result, away, err = g.passOn(ctx, u, method, params)
+	if g.options.Audit != nil {
+		p := passageOf(u.Name, method, params, g.options.Digest)
+		if p.failed = hasFailed(method, result); away != nil {
+			p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
+		}
+		server.Note(ctx, p)
+	}
+	return result, away, err
+}
+
+// passOn passes a request on, if the limits of the file let it.
+func (g *Gateway) passOn(ctx context.Context, u *upstream, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
 	leave, refused := g.enter(ctx, u, method, params)
 	if refused != nil {
 		return nil, g.beyond(u, refused), nil

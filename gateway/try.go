@@ -9,9 +9,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// Admin is the program that the person at the page is for servers, for the report and for whatever records calls.
-const Admin = "admin"
-
 // Call calls a tool, by the name that clients use. It is a client of this gateway for as long as the call takes, so it has no way of its own: what
 // a client may not call, or not now, is refused as theirs would be. A server that asks something is told that this client cannot be asked.
 func (g *Gateway) Call(ctx context.Context, tool string, arguments json.RawMessage) (result json.RawMessage, err error) {

@@ -21,6 +21,16 @@ type Gateway struct {
 	URL            string         // at which clients reach the endpoint, if that is not where it listens, such as https://tools.example.com/mcp
 	Login          Login          // who may use the gateway
 	TrustedProxies []netip.Prefix // whose clients are those that they name, and who end TLS
+	Audit          Audit
+}
+
+// An Audit says where the gateway keeps who has asked what; see package gateway/audit.
+type Audit struct {
+	File        string // its path; "": there is no trail
+	NoArguments bool   // not even digests of arguments are kept
+	Block       bool   // requests wait for a trail that cannot be written; else records are dropped and counted
+	Sync        bool   // no request is answered before its record is in the file
+	Keep        int    // how many files are kept that are full; 0: all
 }
 
 // A Login says by which tokens clients show who they are. The zero value means that there are no logins. Tokens and Issuers are never both set.

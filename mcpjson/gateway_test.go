@@ -27,6 +27,8 @@ func TestTheBlockOfAGateway(t *testing.T) {
 		`{"servers": {}, "bowline": {"rate": {"perMinute": 600, "inFlight": 32}}}`: {Rate: Rate{600, 32}},
 		`{"servers": {}, "bowline": {"url": "https://t.example/mcp", "auth": {"tokens": "t.json"}, "trustedProxies": ["10.0.0.0/8", "::1"]}}`: {
 			URL: "https://t.example/mcp", Login: Login{Tokens: filepath.FromSlash("/p/t.json")}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
+		`{"servers": {}, "bowline": {"audit": {"file": "a.jsonl", "arguments": "none", "onFull": "block", "sync": true, "keep": 9}}}`: {
+			Audit: Audit{File: filepath.FromSlash("/p/a.jsonl"), NoArguments: true, Block: true, Sync: true, Keep: 9}},
 		`{"servers": {}, "bowline": {"auth": {"issuers": ["https://a.example"], "scopes": ["mcp"]}}}`: {Login: Login{Issuers: []string{"https://a.example"}, Scopes: []string{"mcp"}}},
 		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`:         {HTTP: ":80", Roots: []string{}},
 	} {
@@ -89,7 +91,7 @@ func read(t *testing.T, block string) *Server {
 // Guarantees: G-0018.3, G-0018.4, G-0018.20
 func TestMistakesOfAGateway(t *testing.T) {
 	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
-	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies"
+	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies, audit"
 	for _, c := range []struct{ text, want string }{
 		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
 		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
@@ -114,6 +116,8 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{server(`"command": "x", "bowline": {"prompts": {"rename": {}}}`), "m:2:47: servers.a.bowline.prompts.rename: unknown: there are only allow, deny here"},
 		{server(`"command": "x", "bowline": {"tools": {"rename": {"a": ""}}}`), "m:2:61: servers.a.bowline.tools.rename.a: it is empty"},
 		{server(`"command": "x", "bowline": {"tools": {"describe": {"a": 1}}}`), "m:2:63: servers.a.bowline.tools.describe.a: expected a string, got a number"},
+		{top(`{"audit": {"sync": true}}`), "m:2:11: bowline.audit: it names no file"},
+		{top(`{"audit": {"file": "a", "onFull": "wait"}}`), "m:2:35: bowline.audit.onFull: expected drop or block"},
 		{top(`{"auth": {}}`), "m:2:10: bowline.auth: it names neither tokens nor issuers: whoever reaches the address could call every tool"},
 		{top(`{"auth": {"tokens": "t", "issuers": ["https://${SECRET}"]}}`), "m:2:37: bowline.auth.issuers: there is a file of tokens as well: choose one"},
 		{top(`{"auth": {"tokens": "t", "scopes": ["s"]}}`), "m:2:36: bowline.auth.scopes: only tokens of issuers have scopes"},

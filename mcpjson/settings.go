@@ -92,7 +92,7 @@ const (
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit"}
 	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share"}
 )
 
@@ -110,6 +110,7 @@ func readGateway(v *values, n node) *Gateway {
 	}
 	_, g.URL, _ = v.string(own["url"])
 	g.Login, g.TrustedProxies = readLogin(v, own["auth"]), readProxies(v, own["trustedProxies"])
+	g.Audit = readAudit(v, own["audit"])
 	adminNames := []string{"socket", "http"}
 	admin := v.settings(own["admin"], v.unknown(adminNames), adminNames...)
 	g.AdminSocket, g.AdminHTTP = v.path(admin["socket"]), readAddress(v, admin["http"])
@@ -130,6 +131,29 @@ func readLogin(v *values, n node) Login {
 		v.wrong(n, "it names neither tokens nor issuers: whoever reaches the address could call every tool")
 	}
 	return l
+}
+
+// readAudit reads where the trail is. The words say what happens, and the first of each is the default.
+func readAudit(v *values, n node) Audit {
+	names := []string{"file", "arguments", "onFull", "sync", "keep"}
+	own := v.settings(n, v.unknown(names), names...)
+	a := Audit{File: v.path(own["file"]), NoArguments: readWord(v, own["arguments"], "digest", "none"), Block: readWord(v, own["onFull"], "drop", "block")}
+	if sync := v.choice(own["sync"]); sync != nil {
+		a.Sync = *sync
+	}
+	if a.Keep = readLimit(v, own["keep"]); a.File == "" && !n.absent() {
+		v.wrong(n, "it names no file")
+	}
+	return a
+}
+
+// readWord reports whether the file has the other of two words, of which the first is the default.
+func readWord(v *values, n node, byDefault, other string) bool {
+	_, word, ok := v.string(n)
+	if ok && word != byDefault && word != other {
+		v.wrong(n, "expected %s or %s", byDefault, other)
+	}
+	return word == other
 }
 
 // readProxies reads addresses, and prefixes such as 10.0.0.0/8.
@@ -221,6 +245,7 @@ func readFilter(v *values, n node) Filter {
 	return filterOf(v, v.settings(n, v.unknown(names), names...))
 }
 
+// filterOf returns a filter of what was read. An allow that is there and empty allows nothing.
 func filterOf(v *values, own map[string]node) Filter {
 	f := Filter{Allow: v.strings(own["allow"]), Deny: v.strings(own["deny"])}
 	if f.Allow == nil && !own["allow"].absent() {
@@ -230,6 +255,7 @@ func filterOf(v *values, own map[string]node) Filter {
 }
 
 // readTexts reads an object of texts, none of which may be empty.
+// The names are those that the server uses: it is not known here which there are.
 func readTexts(v *values, n node) map[string]string {
 	var texts map[string]string
 	for _, m := range v.members(n) {

@@ -34,6 +34,7 @@ type Record struct {
 	Code    int64 // the code of the JSON-RPC error in the answer; 0: there is none
 	Status  int   // the HTTP status with which the request was refused; 0 if it reached the server
 	Err     error // why the request was not answered with a result; nil for OutcomeAnswered and OutcomeToolError
+	Note    any   // what the handler has added last; see Note
 }
 
 // An Outcome says how a request from a client has ended.
@@ -94,6 +95,7 @@ func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemet
 		c := known.(*knownCall)
 		ctx, r.Name, r.Client, r.Session = c.call, c.about, c.client, c.session
 		r.Outcome = c.outcome(e.Outcome)
+		r.Note = c.noted()
 	} else {
 		if e.Method != "" {
 			method, _ := protocol.MethodInfo(e.Method)
@@ -107,6 +109,22 @@ func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemet
 		r.Session, r.Client = session, session.client
 	}
 	a.server.options.Audit(ctx, r)
+}
+
+// Note adds something to the Record of the request that is being served: what only its handler knows, and who reads records wants to know. It replaces what was
+// added before. Nothing happens if ctx is not that of a handler.
+func Note(ctx context.Context, note any) {
+	if r := RequestFrom(ctx); r != nil && r.call != nil {
+		r.call.mu.Lock()
+		defer r.call.mu.Unlock()
+		r.call.note = note
+	}
+}
+
+func (c *call) noted() any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.note
 }
 
 // outcome returns the outcome of a call whose client is known. What the handler has written may

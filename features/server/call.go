@@ -58,6 +58,7 @@ type call struct {
 	whole   bool      // addMeta has added that _meta
 	over    bool      // the call has been answered
 	reports *progress // the progress reports; nil before the first
+	note    any       // what its handler has added to the record; see Note
 	logs    *logBudget
 }
 

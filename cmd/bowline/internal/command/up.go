@@ -111,6 +111,7 @@ type upping struct {
 	watched   watch
 	end       func() // ends the gateway
 	access    access
+	audit     trailing
 
 	stdio      bool          // this process stands between a host and the gateway
 	background bool          // this process is a gateway that another one has started for hosts
@@ -171,6 +172,13 @@ func (u *upping) run(cmd *cobra.Command) error {
 	}
 	if err := u.take(cmd, file); err != nil {
 		return process.Refuse("%w", err)
+	}
+	say := func(text string) { cmd.PrintErrln(render.Message(text)) }
+	if !u.check {
+		if err := u.audit.open(say); err != nil {
+			return err
+		}
+		defer u.audit.close(say)
 	}
 	g := gateway.New(u.options(cmd))
 	defer g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
@@ -295,6 +303,7 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 		}
 		u.page = cmp.Or(top.AdminHTTP, u.page)
 	}
+	u.audit.Audit = top.Audit
 	u.catalogue, u.socket = cmp.Or(u.catalogue, top.Catalogue), top.AdminSocket
 	return u.access.take(top, func(text string) { cmd.PrintErrln(render.Message(text)) })
 }
@@ -374,6 +383,7 @@ func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*
 func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue, Share: u.access.share()}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	u.audit.add(&o)
 	o.IsOwn = func(at string) bool {
 		return !u.background && (isServed(at, u.address) || at == u.access.public)
 	}

@@ -214,3 +214,59 @@ func TestUpWithOAuth(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// TestAuditTrailOfAGateway kills a gateway with a trail in the middle of its work, and reads and verifies what it has left.
+//
+// Guarantees: G-0099.9
+func TestAuditTrailOfAGateway(t *testing.T) {
+	dir := t.TempDir()
+	path, trail := filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
+	mcpFile(t, path, "one")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(text[:len(text)-1], `, "bowline": {"audit": {"file": "audit.jsonl", "sync": true}}}`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	bowline(t, "", "audit", trail, "--verify").want(t, 2, "", "the key of the trail")
+	ada := newUser(t, "token", "add", "ada")
+	up := startUp(t, path, "--auth", "tokens")
+	const calls = 5
+	for range calls {
+		if _, err := callWith(t, &streamable.Client{URL: up.url}, ada); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := callWith(t, &streamable.Client{URL: up.url}, "wr0ng"); err == nil {
+		t.Error("a wrong token was accepted")
+	}
+	if err := up.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = up.cmd.Wait()
+	startUp(t, path, "--auth", "tokens").end()
+	bowline(t, "", "audit", trail, "--verify").want(t, 0, "1 gateways were killed", "")
+	printed := bowline(t, "", "audit", trail, "--user", "token ada", "--server", "one")
+	if n := strings.Count(printed.stdout, "tools/call  one__echo  one  answered"); printed.status != 0 || n != calls {
+		t.Errorf("%d calls are in\n%s%s", n, printed.stdout, printed.stderr)
+	}
+	all := bowline(t, "", "audit", trail, "--json")
+	all.want(t, 0, `"outcome":"denied"`, "")
+	for _, secret := range []string{ada, "wr0ng", "hello"} {
+		if strings.Contains(all.stdout, secret) {
+			t.Errorf("%q is in the trail", secret)
+		}
+	}
+	written, err := os.ReadFile(trail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(trail, []byte(strings.Replace(string(written), "token ada", "token eve", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bowline(t, "", "audit", trail, "--verify").want(t, 1, "", "it was changed, or written by somebody without the key")
+	bowline(t, "", "up", path, "--http", ":0").want(t, 2, "", "it was changed")
+}

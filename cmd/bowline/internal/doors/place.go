@@ -77,6 +77,15 @@ func TokensOfUsers() (string, error) {
 	return filepath.Join(dir, "tokens.json"), err
 }
 
+// AuditKey names the file of the key of audit trails, and makes its folder.
+func AuditKey() (string, error) {
+	dir, err := stateOf("")
+	if err == nil {
+		err = makePrivate(dir)
+	}
+	return filepath.Join(dir, "audit.key"), err
+}
+
 // stateOf returns a folder of what gateways keep beside this user's settings.
 func stateOf(what string) (string, error) {
 	config, err := os.UserConfigDir()

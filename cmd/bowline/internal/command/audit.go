@@ -1,0 +1,216 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/internal/wait"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/spf13/cobra"
+)
+
+const auditLong = `Print who has asked what of a gateway, from the file that "audit" in the block
+"bowline" of its mcp.json names: time, user, client, method, what was called, its
+server, the outcome, and how long it took.
+
+With --verify nothing is printed but whether the trail is whole. If a record was
+changed, added, left out or cut off, the first one is named, and the status is 1. That
+needs the key with which the trail was written.`
+
+const auditExample = `  bowline audit audit.jsonl --user "token ada" --follow
+  bowline audit audit.jsonl --json | jq .
+  bowline audit audit.jsonl --verify`
+
+// An auditing is what audit was told.
+type auditing struct {
+	user, server   string // "": all
+	follow, asJSON bool
+	verify         bool
+	key            string // its file
+}
+
+func newAudit() *cobra.Command {
+	a := new(auditing)
+	command := &cobra.Command{Use: "audit FILE", Short: "Print or verify the audit trail of a gateway", Long: auditLong, Example: auditExample, Args: oneFile}
+	flags := command.Flags()
+	flags.StringVar(&a.user, "user", "", "only requests of this `USER`")
+	flags.StringVar(&a.server, "server", "", "only what was passed on to this `SERVER`")
+	flags.BoolVar(&a.follow, "follow", false, "print what comes, too")
+	flags.BoolVar(&a.asJSON, "json", false, "print the records as they are")
+	flags.BoolVar(&a.verify, "verify", false, "only check that the trail is whole")
+	flags.StringVar(&a.key, "key", "", "the `FILE` of the key; default: bowline/audit.key beside your settings")
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.verify {
+			return a.check(cmd, args[0])
+		}
+		return a.print(cmd.Context(), cmd.OutOrStdout(), args[0])
+	}
+	return command
+}
+
+// check verifies a trail. A key that is not there must not be made: it would fit no trail.
+func (a *auditing) check(cmd *cobra.Command, path string) error {
+	keyFile := a.key
+	if keyFile == "" {
+		var err error
+		if keyFile, err = doors.AuditKey(); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(keyFile); err != nil {
+		return process.Refuse("the key of the trail: %w", err)
+	}
+	key, err := audit.ReadKey(keyFile)
+	if err != nil {
+		return process.Refuse("the key of the trail: %w", err)
+	}
+	s, err := audit.Verify(path, key)
+	if errors.As(err, new(*audit.BrokenError)) {
+		return &process.Failure{Status: process.ExitToolFailed, Err: err}
+	} else if err != nil {
+		return process.Refuse("%w", err)
+	}
+	text := fmt.Sprintf("%s: whole: records %d to %d in %d files", render.Flat(path), s.First, s.Last, s.Files)
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; %d were dropped, as it says itself", s.Lost)
+	}
+	if s.Unclean > 0 {
+		text += fmt.Sprintf("; %d gateways were killed: what they had not written is missing", s.Unclean)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
+}
+
+// print prints the records of one file, and with follow those of the file that takes its place.
+func (a *auditing) print(ctx context.Context, out io.Writer, path string) error {
+	for {
+		file, err := os.Open(path)
+		if err != nil {
+			return process.Refuse("%w", err)
+		}
+		err = a.printAll(ctx, out, file, path)
+		if err = errors.Join(err, file.Close()); err != nil || !a.follow {
+			return err
+		}
+	}
+}
+
+// lookAgain is how long a file that is followed rests between two looks.
+const lookAgain = 200 * time.Millisecond
+
+// printAll returns at the end of a file, or if it is followed, when another one has its name.
+func (a *auditing) printAll(ctx context.Context, out io.Writer, file *os.File, path string) error {
+	in, line := bufio.NewReader(file), ""
+	for {
+		part, err := in.ReadString('\n')
+		line += part
+		switch {
+		case err == nil:
+			if err := a.printLine(out, strings.TrimSuffix(line, "\n")); err != nil {
+				return err
+			}
+			line = ""
+		case !errors.Is(err, io.EOF):
+			return err
+		case !a.follow || isReplaced(file, path):
+			return nil
+		case wait.Sleep(ctx, lookAgain) != nil:
+			return ctx.Err()
+		}
+	}
+}
+
+func isReplaced(file *os.File, path string) bool {
+	of, err := file.Stat()
+	now, failed := os.Stat(path)
+	return err == nil && failed == nil && !os.SameFile(of, now)
+}
+
+// printLine prints a record. Names in it are what clients have sent, so nothing of it may drive a terminal.
+func (a *auditing) printLine(out io.Writer, line string) error {
+	var r audit.Record
+	if err := json.Unmarshal([]byte(line), &r); err != nil {
+		r = audit.Record{Event: "unreadable", Reason: err.Error()}
+	}
+	if a.user != "" && r.Principal != a.user || a.server != "" && r.Server != a.server {
+		return nil
+	}
+	if a.asJSON {
+		_, err := fmt.Fprintln(out, render.Printable(line))
+		return err
+	}
+	fields := []string{r.Time.Format(time.RFC3339), orDash(r.Principal), orDash(r.Client), orDash(r.Event + r.Method), orDash(r.Name), orDash(r.Server), orDash(r.Outcome), fmt.Sprintf("%.1f ms", r.Millis)}
+	if r.Delivery != "" || r.Reason != "" {
+		fields = append(fields, strings.TrimSpace(r.Delivery+" "+r.Reason))
+	}
+	for i, field := range fields {
+		fields[i] = render.Flat(field)
+	}
+	_, err := fmt.Fprintln(out, strings.Join(fields, "  "))
+	return err
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// A trailing is the trail of a gateway that runs.
+type trailing struct {
+	mcpjson.Audit
+	trail *audit.Trail // nil: there is none
+	key   []byte
+}
+
+// open opens the trail, if the file names one. Without it nobody is served: whoever wants a trail wants all of it.
+func (t *trailing) open(say func(string)) error {
+	if t.File == "" {
+		return nil
+	}
+	keyFile, err := doors.AuditKey()
+	if err == nil {
+		t.key, err = audit.ReadKey(keyFile)
+	}
+	if err == nil {
+		t.trail, err = audit.Open(t.File, audit.Options{Key: t.key, Block: t.Block, Sync: t.Sync, Keep: t.Keep})
+	}
+	if err != nil {
+		return process.Refuse("%w", err)
+	}
+	say("the audit trail is " + t.File)
+	return nil
+}
+
+// close is called when nobody is served any more.
+func (t *trailing) close(say func(string)) {
+	if t.trail == nil {
+		return
+	}
+	if err := t.trail.Close(); err != nil {
+		say("the audit trail: " + err.Error())
+	}
+}
+
+// add makes a gateway write its records.
+func (t *trailing) add(o *gateway.Options) {
+	if t.trail == nil {
+		return
+	}
+	if o.Audit = t.trail.Write; !t.NoArguments {
+		o.Digest = func(arguments []byte) string { return audit.Digest(t.key, arguments) }
+	}
+}

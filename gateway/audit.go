@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// Admin is the program that the person at the page is for servers, for the report and for whatever records calls.
+const Admin = "admin"
+
+// A passage is what a gateway knows of a request that it has passed on, for its record.
+type passage struct {
+	server, own      string
+	away             bool // the server has not answered, or was not asked
+	delivery, reason string
+	failed           bool   // the tool says so
+	bytes            int    // of the params
+	arguments        string // a digest of them
+}
+
+// passageOf returns what is known of a request before it is passed on. Digest may be nil.
+func passageOf(name, method string, params json.RawMessage, digest func([]byte) string) passage {
+	p := passage{server: name, own: targetOf(method, params), bytes: len(params)}
+	if digest != nil {
+		p.arguments = digest(argumentsOf(method, params))
+	}
+	return p
+}
+
+// hasFailed reports whether a result is that of a tool which says that it has failed.
+func hasFailed(method string, result json.RawMessage) bool {
+	if method != protocol.MethodCallTool {
+		return false
+	}
+	failed, _ := jsonrpc.Member(result, "isError")
+	return string(failed) == "true"
+}
+
+// auditing returns what makes a record of each request for a trail. Before it calls what was given, which may be nil.
+func auditing(given func(context.Context, server.Record), trail func(context.Context, audit.Record)) func(context.Context, server.Record) {
+	return func(ctx context.Context, r server.Record) {
+		if given != nil {
+			given(ctx, r)
+		}
+		trail(ctx, recordOf(r))
+	}
+}
+
+// recordOf leaves out whatever a server or a client may have put a secret into: results, headers, and the texts of errors.
+func recordOf(r server.Record) audit.Record {
+	record := audit.Record{
+		Time: r.Time, Millis: float64(r.Duration.Microseconds()) / 1000, Principal: r.Origin.Identity, Address: r.Origin.Address(), ID: r.ID.String(),
+		Method: r.Method, Name: r.Name, Outcome: string(r.Outcome), Code: r.Code, Status: r.Status,
+	}
+	if r.Client != nil {
+		record.Client, record.Revision = programOf(r.Client), r.Client.ProtocolVersion
+	}
+	if p, passed := r.Note.(passage); passed {
+		p.addTo(&record, r.Outcome)
+	}
+	return record
+}
+
+// addTo adds what became of a request at its server.
+func (p *passage) addTo(record *audit.Record, answered server.Outcome) {
+	record.Server, record.Own, record.Bytes, record.Arguments = p.server, p.own, p.bytes, p.arguments
+	switch {
+	case p.away:
+		record.Outcome, record.Delivery, record.Reason = outcomeAway, p.delivery, p.reason
+	case p.failed && answered == server.OutcomeAnswered:
+		record.Outcome = string(server.OutcomeToolError)
+	}
+}
+
+// outcomeAway is the outcome of a request whose server has not answered, or was not asked. The others are those of package server.
+const outcomeAway = "not answered"
+
+// argumentsOf returns what of the params is the client's own choice: equal calls have equal arguments, whatever their progress token.
+func argumentsOf(method string, params json.RawMessage) json.RawMessage {
+	if method != protocol.MethodCallTool && method != protocol.MethodGetPrompt {
+		return params
+	}
+	arguments, _ := jsonrpc.Member(params, "arguments")
+	return arguments
+}
+
+// eventOf returns the record of what a person has done to the gateway.
+func eventOf(who, event, name string, err error) audit.Record {
+	record := audit.Record{Time: time.Now(), Event: event, Server: name, Principal: who}
+	if err != nil {
+		record.Outcome, record.Reason = string(server.OutcomeFailed), err.Error()
+	}
+	return record
+}

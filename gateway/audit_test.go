@@ -1,0 +1,138 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A recorder keeps records.
+type recorder struct {
+	mu  sync.Mutex
+	all []audit.Record
+}
+
+func (r *recorder) write(_ context.Context, record audit.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, record)
+}
+
+// about returns the records of a method or of an event, as texts.
+func (r *recorder) about(what string) (all []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, record := range r.all {
+		if record.Method+record.Event == what {
+			all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s/%s %s %s", record.Principal, record.Name, record.Server, record.Own, record.Outcome, record.Delivery)))
+		}
+	}
+	return all
+}
+
+// Each request of a client has one record with its user, what was called at which server, and what became of it: also what was refused before it had reached a server. So has
+// what a person does.
+//
+// Guarantees: G-0099.7
+func TestAuditOfAGateway(t *testing.T) {
+	servers := two()
+	server.AddTool(servers["a"], protocol.Tool{Name: "fails"}, func(context.Context, struct{}) (string, error) { return "", errors.New("s3cret") })
+	server.AddTool(servers["a"], protocol.Tool{Name: "errs"}, func(context.Context, struct{}) (string, error) {
+		return "", &jsonrpc.Error{Code: -32099, Message: "s3cret"}
+	})
+	r := new(recorder)
+	o := gateway.Options{Audit: r.write, Digest: func(arguments []byte) string { return fmt.Sprintf("%d bytes", len(arguments)) }}
+	f := newFleetFor(t, protocol.LatestLegacy, servers, o, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b","bowline":{"toolRates":{"who":1}}}}}`))
+	f.identity = "ada"
+	session := f.client(protocol.Latest, client.Options{})
+	ctx := timeout(t)
+	for _, tool := range []string{"a__who", "a__fails", "a__errs", "a__none", "b__who", "b__who"} {
+		params := &protocol.CallToolParams{Name: tool}
+		if strings.HasSuffix(tool, "who") {
+			params.Arguments = []byte(`{"you":"s3cret"}`)
+		}
+		_, _ = session.CallTool(ctx, params)
+	}
+	f.kill("a", false)
+	f.await("a", admin.Backoff)
+	_, _ = session.CallTool(ctx, &protocol.CallToolParams{Name: "a__who"})
+	want := []string{
+		"ada a__who a/who answered", "ada a__fails a/fails tool error", "ada a__errs a/errs failed", "ada a__none / failed", "ada b__who b/who answered",
+		"ada b__who b/who not answered not sent", "ada a__who a/who not answered not sent",
+	}
+	if got := r.about(protocol.MethodCallTool); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if _, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: "b:/one"}); err != nil {
+		t.Error(err)
+	}
+	if got := r.about(protocol.MethodReadResource); !slices.Equal(got, []string{"ada b:/one b/b:/one answered"}) {
+		t.Errorf("a resource: %q", got)
+	}
+	if err := f.Do(ctx, "b", admin.Stop); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Call(ctx, "b__who", nil); err != nil {
+		t.Error(err)
+	}
+	if got := append(r.about("stop"), r.about("apply")...); !slices.Equal(got, []string{"admin  b/", "admin  /"}) {
+		t.Errorf("what a person has done: %q", got)
+	}
+	last := r.all[len(r.all)-1]
+	if !strings.HasPrefix(last.Client, gateway.Admin+" ") || last.Outcome != "not answered" {
+		t.Errorf("a call of the page: %+v", last)
+	}
+	for _, record := range r.all {
+		if text := fmt.Sprintf("%+v", record); strings.Contains(text, "s3cret") {
+			t.Errorf("a secret of an argument, a result or an error is in %s", text)
+		}
+	}
+	called := r.all[slices.IndexFunc(r.all, func(record audit.Record) bool { return record.Own == "who" })]
+	if called.Arguments != "16 bytes" || called.Bytes == 0 {
+		t.Errorf("%+v", called)
+	}
+}
+
+// A trail that must be written before the answer has a record for each outcome that a client has seen.
+//
+// Guarantees: G-0099.8
+func TestATrailIsWrittenBeforeTheAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	key := []byte(strings.Repeat("k", 32))
+	trail, err := audit.Open(path, audit.Options{Key: key, Sync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleetWith(t, protocol.LatestLegacy, two(), gateway.Options{Audit: trail.Write})
+	session := f.client(protocol.Latest, client.Options{})
+	for range 20 {
+		before, err := audit.Verify(path, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		callWho(t, session, "a")
+		if after, err := audit.Verify(path, key); err != nil || after.Last <= before.Last {
+			t.Fatalf("after a call: %+v, before: %+v, %v", after, before, err)
+		}
+	}
+	session.Close(context.Background())
+	if err := f.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := trail.Close(); err != nil {
+		t.Error(err)
+	}
+}
