@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -101,14 +101,14 @@ func moreVerbose(a, b protocol.LogLevel) protocol.LogLevel {
 
 // A sentLevel is the log level that a server knows.
 type sentLevel struct {
-	session *client.Session
+	conn    *conn.Conn // of its session
 	level   protocol.LogLevel
 	changes int // of levels, then
 }
 
 // next returns the level that the server is to be told; "": it knows.
-func (t sentLevel) next(session *client.Session, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
-	if t.session != session {
+func (t sentLevel) next(over *conn.Conn, wanted protocol.LogLevel, changes int, ofCall protocol.LogLevel) protocol.LogLevel {
+	if t.conn != over {
 		t = sentLevel{}
 	}
 	level := moreVerbose(wanted, ofCall)

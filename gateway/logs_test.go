@@ -160,3 +160,37 @@ func TestLogMessagesOfSeveralUsers(t *testing.T) {
 		})
 	}
 }
+
+// A legacy server is told the level of its clients once, and not with each call; and again when it was replaced.
+//
+// Guarantees: G-0088.16
+func TestALevelIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
+			Capabilities: protocol.ServerCapabilities{Logging: &protocol.Capability{}},
+			Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					if r.Method == protocol.MethodSetLogLevel {
+						told++
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		server.AddTool(s, protocol.Tool{Name: "who"}, func(context.Context, struct{}) (string, error) { return "me", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		l := f.listener(protocol.LatestLegacy, protocol.LogInfo)
+		for range 5 {
+			callWho(t, l.Session, "a")
+		}
+		if synctest.Wait(); told != 1 {
+			t.Errorf("the server was told %d times", told)
+		}
+		f.kill("a", true)
+		callWho(t, l.Session, "a")
+		if synctest.Wait(); told != 2 {
+			t.Errorf("with the server that came next, it was told %d times", told)
+		}
+	})
+}

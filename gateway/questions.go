@@ -299,7 +299,7 @@ func (g *Gateway) level(ctx context.Context, c *connection, session *client.Sess
 	}
 	wanted, changes := g.levels.now()
 	c.mu.Lock()
-	level := c.level.next(session, wanted, changes, ofCall)
+	level := c.level.next(session.Conn(), wanted, changes, ofCall)
 	c.mu.Unlock()
 	if level == "" {
 		return
@@ -311,7 +311,7 @@ func (g *Gateway) level(ctx context.Context, c *connection, session *client.Sess
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.level = sentLevel{session, level, changes}
+	c.level = sentLevel{session.Conn(), level, changes}
 }
 
 // tellTime is how long servers may take to hear of other roots.
