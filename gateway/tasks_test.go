@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -202,6 +204,79 @@ func TestTaskIsLostWithItsServer(t *testing.T) {
 			if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInternalError || !strings.Contains(string(fault.Data), `"delivery":"unknown"`) {
 				t.Errorf("got %v", err)
 			}
+		}
+	})
+}
+
+// A server runs for as long as one of its tasks does, however long that is and whoever asks, and ends when nobody uses it after that.
+//
+// Guarantees: G-0094.4
+func TestServerRunsAsLongAsItsTasks(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		s, release := taskServer()
+		f := newFleetFor(t, version, map[string]*server.Server{"a": s}, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"idleStop":"1m"}}}}`))
+		session := f.client(version, taskUser("one"))
+		task := start(t, session, "a__hold")
+		pass(10 * time.Minute)
+		if n := f.starts("a"); n != 1 {
+			t.Errorf("the server was started %d times while its task runs", n)
+		}
+		f.is("a", admin.Ready, false)
+		close(release)
+		if got, err := task.Wait(t.Context()); outcome(got, err) != "held" {
+			t.Errorf("got %s", outcome(got, err))
+		}
+		pass(10 * time.Minute)
+		f.is("a", admin.Stopped, true)
+	})
+}
+
+// A legacy client that asks for a task of a tool that cannot be one is told so by its error, and the tool does not run.
+//
+// Guarantees: G-0094.1
+func TestToolThatIsNoTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := taskServer()
+		session := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}).client(protocol.LatestLegacy, taskUser("one"))
+		for tool, code := range map[string]int64{"a__plain": jsonrpc.CodeMethodNotFound, "a__none": jsonrpc.CodeInvalidParams} {
+			_, err := session.Request(timeout(t), protocol.MethodCallTool, map[string]any{"name": tool, "task": map[string]any{}})
+			if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != code {
+				t.Errorf("%s: %v", tool, err)
+			}
+		}
+	})
+}
+
+// The client that has started a task hears of its status under the id that it knows, and no other one does.
+//
+// Guarantees: G-0094.1
+func TestStatusOfATaskIsToldToItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := taskServer()
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		var mu sync.Mutex
+		heard := map[string][]string{}
+		listens := func(called string) client.Options {
+			o := taskUser(called)
+			o.OnEvent = func(_ context.Context, _ *client.Session, e client.Event) {
+				if n, ok := e.(*client.Notification); ok && n.Method == protocol.NotificationTaskStatus {
+					mu.Lock()
+					defer mu.Unlock()
+					heard[called] = append(heard[called], string(n.Params))
+				}
+			}
+			return o
+		}
+		one := f.client(protocol.LatestLegacy, listens("one"))
+		f.client(protocol.LatestLegacy, listens("other"))
+		task := start(t, one, "a__hold")
+		close(release)
+		synctest.Wait()
+		pass(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if all := strings.Join(heard["one"], " "); !strings.Contains(all, task.ID()) || !strings.Contains(all, string(protocol.TaskCompleted)) || len(heard["other"]) != 0 {
+			t.Errorf("heard %q", heard)
 		}
 	})
 }
