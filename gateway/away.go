@@ -155,6 +155,10 @@ func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*clien
 	if status.State != conn.Ready {
 		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent)}
 	}
+	session, ok := u.ofRun(ctx, session)
+	if !ok {
+		return nil, stopped(u.Name, "the task was on another connection, which has ended")
+	}
 	if session, lost := inState(ctx, u, session); !lost {
 		return session, nil
 	}

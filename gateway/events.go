@@ -26,7 +26,7 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 			u.ring.Store(false)
 		}
 		g.refresh(ctx, of, session, catalogue.Kinds()...)
-		g.restored(ctx, of.Name, new(connection), session)
+		g.restored(ctx, new(connection), session)
 	case *client.ToolsChanged:
 		g.refresh(ctx, of, session, catalogue.Tools)
 	case *client.PromptsChanged:
@@ -41,10 +41,10 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 }
 
 // onOwnEvent handles what the session of an owner learns. What a server offers is learned from the shared session alone: the catalogue is one for all.
-func (g *Gateway) onOwnEvent(ctx context.Context, name string, c *connection, session *client.Session, e client.Event) {
+func (g *Gateway) onOwnEvent(ctx context.Context, c *connection, session *client.Session, e client.Event) {
 	switch e := e.(type) {
 	case *client.Restored:
-		g.restored(ctx, name, c, session)
+		g.restored(ctx, c, session)
 	case *client.ResourceUpdated:
 		g.updated(c, e.URI)
 	default:
@@ -53,8 +53,8 @@ func (g *Gateway) onOwnEvent(ctx context.Context, name string, c *connection, se
 }
 
 // restored makes up for what was lost with the last connection: tasks of a child have ended with it, and the next one has no subscriptions.
-func (g *Gateway) restored(ctx context.Context, name string, c *connection, session *client.Session) {
-	g.endLostTasks(ctx, name)
+func (g *Gateway) restored(ctx context.Context, c *connection, session *client.Session) {
+	g.endLostTasks(ctx)
 	g.renewSubscriptions(ctx, c, session)
 }
 

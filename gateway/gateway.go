@@ -168,6 +168,7 @@ func (g *Gateway) sessionContext(given func(context.Context, *server.Session) co
 		context.AfterFunc(ctx, g.rootsMayDiffer)
 		of := &member{session: s, ctx: ctx}
 		context.AfterFunc(ctx, func() {
+			g.endTasksOf(s)
 			g.lifecycle.left(s)
 			g.notifier.notify()
 		})
@@ -210,7 +211,7 @@ func (g *Gateway) eachCopy(s *mcpjson.Server, as string, o *client.Options) {
 		u.observe(s.Transport, false)
 		if c := u.connection(as); c != nil {
 			o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) {
-				g.onOwnEvent(ctx, s.Name, c, session, e)
+				g.onOwnEvent(ctx, c, session, e)
 			}
 			o.OnLog = func(ctx context.Context, _ *client.Session, m *client.LogMessage) { g.logOf(ctx, c, m) }
 		}
@@ -271,6 +272,7 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 		}
 		g.upstream(e.Name).note(failed)
 	}
+	g.endLostTasks(ctx)
 	g.resume(ctx, slices.Collect(maps.Values(g.upstreams()))...)
 	return changes, err
 }

@@ -36,6 +36,7 @@ func (g *Gateway) do(ctx context.Context, name string, action admin.Action) erro
 	case admin.Stop:
 		u.note(nil)
 		u.use.SetAsleep(false)
+		defer g.endLostTasks(ctx)
 		return g.set.Stop(ctx, name)
 	case admin.Start:
 		err = g.set.Start(ctx, name)

@@ -240,10 +240,14 @@ func (g *Gateway) enter(ctx context.Context, u *upstream, method string, params 
 		return func() {}, nil
 	}
 	r := limits.Request{Client: clientOf(ctx), Server: u.Name}
+	rule := u.limit
+	if ctx.Value(taskKey{}) != nil { // who waits for a task does nothing at its server, and must not keep away who ends it
+		rule.Concurrency = 0
+	}
 	if method == protocol.MethodCallTool {
 		r.Tool = targetOf(method, params)
 	}
-	return g.asked.Enter(ctx, &u.asked, &u.limit, r)
+	return g.asked.Enter(ctx, &u.asked, &rule, r)
 }
 
 // clientOf returns whose request it is: an identity, or else an address. All clients without either are one.

@@ -114,14 +114,8 @@ func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, sess
 	if !may {
 		return result
 	}
-	modern, created := isModern(ctx), result
-	if modern {
-		if kind, _ := stringOf(result, "resultType"); kind != protocol.ResultTask {
-			return result
-		}
-	} else if created, _ = jsonrpc.Member(result, "task"); created == nil {
-		return result
-	}
+	modern := isModern(ctx)
+	created := taskIn(result, modern)
 	own, ok := stringOf(created, "taskId")
 	if !ok {
 		return result
@@ -129,14 +123,28 @@ func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, sess
 	place.taken = false
 	g.lifecycle.hold(u, c) // or it would end when nobody asks for long
 	id := g.tasks.Add(tasks.Task{
-		Own: own, Server: u.Name, Of: u.traffic, Over: session.Conn(), Run: session.Status().Epoch, Owner: ownerOfTask(ctx), Payer: place.of, Modern: modern,
+		Own: own, Server: u.Name, Of: u.traffic, Share: u.share, Over: session.Conn(), Run: session.Status().Epoch, Owner: ownerOfTask(ctx), Payer: place.of, Modern: modern,
 		Session: server.RequestFrom(ctx).Session, Created: kept(created), Ends: time.Now().Add(keptFor(created)),
 		Release: func() { g.lifecycle.leave(u, c) },
 	})
+	if of, _ := ctx.Value(memberKey{}).(*member); of != nil && of.ctx.Err() != nil { // it may have left before it was noted
+		g.endTasksOf(of.session)
+	}
 	if created = withString(created, "taskId", id); !modern {
 		created = jsonrpc.Replace(result, "task", created)
 	}
 	return relatedTo(created, id)
+}
+
+// taskIn returns the task that a server has made of a call, or nil.
+func taskIn(result json.RawMessage, modern bool) (created json.RawMessage) {
+	if kind, _ := stringOf(result, "resultType"); modern && kind == protocol.ResultTask {
+		return result
+	} else if modern {
+		return nil
+	}
+	created, _ = jsonrpc.Member(result, "task")
+	return created
 }
 
 // kept returns what is kept of a task, for the case that its server is lost.
@@ -194,11 +202,14 @@ func (g *Gateway) aboutTask(method string) server.RawHandler {
 // the server may be lost while it is asked.
 func (g *Gateway) askAbout(ctx context.Context, t *tasks.Task, method string, params json.RawMessage) (json.RawMessage, error) {
 	u := g.upstream(t.Server)
-	if u == nil || u.traffic != t.Of {
+	switch {
+	case !u.isOf(t):
 		g.tasks.End(t)
 		return lostTask(t, method, "it is not in the file any more, or another one")
-	}
-	if g.isLost(u, t) {
+	case g.tasks.IsReplaced(t):
+		g.tasks.End(t)
+		return lostTask(t, method, "it has forgotten the task")
+	case g.isLost(u, t):
 		return lostTask(t, method, "it has ended since")
 	}
 	result, err := g.relayed(context.WithValue(ctx, taskKey{}, t), t.Server, method, withString(params, "taskId", t.Own))
@@ -240,6 +251,23 @@ func (g *Gateway) isLost(u *upstream, t *tasks.Task) bool {
 	}
 	g.tasks.End(t)
 	return true
+}
+
+// isOf reports whether a task is one of this server, over a connection that its owner still has.
+func (u *upstream) isOf(t *tasks.Task) bool {
+	return u != nil && u.traffic == t.Of && u.share == t.Share
+}
+
+// ofRun returns the view of a session for a request about a task of a child, which only the process of the task gets: the request may have
+// waited until there is another one. Ok is false if it goes over another connection.
+func (u *upstream) ofRun(ctx context.Context, session *client.Session) (view *client.Session, ok bool) {
+	t, about := ctx.Value(taskKey{}).(*tasks.Task)
+	if !about || !u.child {
+		return session, true
+	}
+	o := session.Calls()
+	o.Epoch = t.Run
+	return session.With(o), t.Over == any(session.Conn())
 }
 
 // isLost reports whether a task has ended with its server: a child takes its tasks with it, and what is reached by HTTP may have kept them.
@@ -344,18 +372,20 @@ func (g *Gateway) onTaskStatus(ctx context.Context, session *client.Session, par
 	tellStatus(ctx, t, &status)
 }
 
-// endLostTasks ends the tasks of a child that are lost, and tells their clients.
-func (g *Gateway) endLostTasks(ctx context.Context, name string) {
-	u := g.upstream(name)
-	if u == nil {
-		return
-	}
-	for _, t := range g.tasks.EndLost(u.traffic, u.isLost) {
+// endLostTasks ends the tasks that are lost, of all servers, and tells their clients.
+func (g *Gateway) endLostTasks(ctx context.Context) {
+	servers := g.upstreams()
+	for _, t := range g.tasks.EndLost(func(t *tasks.Task) bool { u := servers[t.Server]; return !u.isOf(t) || u.isLost(t) }) {
 		var status protocol.TaskStatusParams
 		if raw, err := lostTask(t, protocol.MethodGetTask, "it has ended since"); err == nil && !t.Modern && protocol.Unmarshal(raw, &status) == nil {
 			tellStatus(ctx, t, &status)
 		}
 	}
+}
+
+// endTasksOf ends the tasks that nobody can ask for after the end of a session, since its connections end with it.
+func (g *Gateway) endTasksOf(s *server.Session) {
+	g.tasks.EndLost(func(t *tasks.Task) bool { return t.Share == shareClient && t.Session == s })
 }
 
 func tellStatus(ctx context.Context, t *tasks.Task, status *protocol.TaskStatusParams) {

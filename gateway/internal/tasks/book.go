@@ -31,6 +31,7 @@ type Task struct {
 	Own     string // among those of its server
 	Server  string
 	Of      any             // what knows the server; another value is another server
+	Share   string          // who used one connection with it then
 	Over    any             // the connection on which it was started
 	Run     uint64          // of the server over that connection
 	Owner   string          // identity; "": none
@@ -131,11 +132,18 @@ func (b *Book) End(t *Task) {
 	}
 }
 
-// EndLost ends the tasks of a server that are lost, and returns them.
-func (b *Book) EndLost(of any, isLost func(*Task) bool) (lost []*Task) {
+// IsReplaced reports whether the server has given the id of a task to another one since: it has forgotten this one.
+func (b *Book) IsReplaced(t *Task) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owns[own{t.Over, t.Own}] != t
+}
+
+// EndLost ends the tasks that are lost, and returns them.
+func (b *Book) EndLost(isLost func(*Task) bool) (lost []*Task) {
 	b.mu.Lock()
 	for t := range b.runs {
-		if t.Of == of && isLost(t) && b.end(t) {
+		if isLost(t) && b.end(t) {
 			lost = append(lost, t)
 		}
 	}

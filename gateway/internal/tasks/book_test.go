@@ -65,8 +65,22 @@ func TestOnlyLostTasksEnd(t *testing.T) {
 		task.Ends, task.Release = now.Add(time.Minute), func() {}
 		b.Add(task)
 	}
-	isLost := func(t *Task) bool { return t.Run != 2 }
-	if lost := b.EndLost(1, isLost); len(lost) != 1 || lost[0].Own != "before" || len(b.runs) != 2 || len(b.EndLost(1, isLost)) != 0 {
+	isLost := func(t *Task) bool { return t.Of == 1 && t.Run != 2 }
+	if lost := b.EndLost(isLost); len(lost) != 1 || lost[0].Own != "before" || len(b.runs) != 2 || len(b.EndLost(isLost)) != 0 {
 		t.Errorf("lost: %v", lost)
+	}
+}
+
+// Of two tasks to which a server gives the same id, that of the first client is not the second one.
+//
+// Guarantees: G-0094.2
+func TestTaskIsReplaced(t *testing.T) {
+	b, now := New(), time.Now()
+	add := func(over any) *Task {
+		return b.Find(b.Add(Task{Own: "1", Over: over, Ends: now.Add(time.Minute), Release: func() {}}), "", false, now)
+	}
+	first, elsewhere, second := add(1), add(2), add(1)
+	if !b.IsReplaced(first) || b.IsReplaced(second) || b.IsReplaced(elsewhere) {
+		t.Error("it is not the first one that was replaced")
 	}
 }
