@@ -205,17 +205,17 @@ func (g *Gateway) askAbout(ctx context.Context, t *tasks.Task, method string, pa
 	switch {
 	case !u.isOf(t):
 		g.tasks.End(t)
-		return lostTask(t, method, "it is not in the file any more, or another one")
+		return g.lost(t, method, "it is not in the file any more, or another one")
 	case g.tasks.IsReplaced(t):
 		g.tasks.End(t)
-		return lostTask(t, method, "it has forgotten the task")
+		return g.lost(t, method, "it has forgotten the task")
 	case g.isLost(u, t):
-		return lostTask(t, method, "it has ended since")
+		return g.lost(t, method, "it has ended since")
 	}
 	result, err := g.relayed(context.WithValue(ctx, taskKey{}, t), t.Server, method, withString(params, "taskId", t.Own))
 	switch {
 	case err != nil && g.isLost(u, t):
-		return lostTask(t, method, "it has ended since")
+		return g.lost(t, method, "it has ended since")
 	case err != nil:
 		return nil, err
 	}
@@ -225,11 +225,15 @@ func (g *Gateway) askAbout(ctx context.Context, t *tasks.Task, method string, pa
 // ofTask returns the result of a server with the id that clients know, and notes the end of the task.
 func (g *Gateway) ofTask(t *tasks.Task, method string, result json.RawMessage) json.RawMessage {
 	if method == protocol.MethodGetTaskResult {
-		g.tasks.End(t)
+		ended := protocol.TaskCompleted
+		if isError, _ := jsonrpc.Member(result, "isError"); string(isError) == "true" {
+			ended = protocol.TaskFailed
+		}
+		g.tasks.Finish(t, ended)
 		return relatedTo(result, t.ID)
 	}
 	if status, _ := stringOf(result, "status"); protocol.TaskStatus(status).Ended() {
-		g.tasks.End(t)
+		g.tasks.Finish(t, protocol.TaskStatus(status))
 	}
 	if _, ok := stringOf(result, "taskId"); ok {
 		result = withString(result, "taskId", t.ID)
@@ -274,6 +278,19 @@ func (u *upstream) ofRun(ctx context.Context, session *client.Session) (view *cl
 func (u *upstream) isLost(t *tasks.Task) bool {
 	status := t.Over.(*conn.Conn).Status()
 	return u.child && (status.State != conn.Ready || status.Epoch != t.Run)
+}
+
+// lost is the answer about a task whose server was lost, perhaps after the end of the task: then it stays in the state that its client knows, or, if
+// that would have to come with the result, it is forgotten.
+func (g *Gateway) lost(t *tasks.Task, method, why string) (json.RawMessage, error) {
+	switch last := g.tasks.Last(t); {
+	case last == "" || method != protocol.MethodGetTask:
+		return lostTask(t, method, why)
+	case t.Modern:
+		return nil, invalid("unknown task %s: it had ended, and was lost with the server %q: %s", quoted(t.ID), t.Server, why)
+	default:
+		return replaced(replaced(t.Created, "taskId", t.ID), "status", string(last)), nil
+	}
 }
 
 // lostTask is the answer about a task whose server was lost. It has failed, and nobody knows how far it came.
@@ -366,7 +383,7 @@ func (g *Gateway) onTaskStatus(ctx context.Context, session *client.Session, par
 		return
 	}
 	if status.Status.Ended() {
-		g.tasks.End(t)
+		g.tasks.Finish(t, status.Status)
 	}
 	status.TaskID, status.Meta = t.ID, nil
 	tellStatus(ctx, t, &status)

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,6 +51,26 @@ func TestTaskIsNotLookedForOnAnotherConnection(t *testing.T) {
 			isLostTask(t, task)
 		})
 	}
+}
+
+// A task that has ended does not fail later, when its server has ended, too.
+//
+// Guarantees: G-0094.3
+func TestEndedTaskStaysWhatItWas(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		f, clientOf := tasked(t, version, `{}`)
+		task := start(t, clientOf("ann"), "a__hold")
+		failOn(t, task.Cancel(timeout(t)))
+		synctest.Wait()
+		if status, err := task.Status(timeout(t)); err != nil || status.Status != protocol.TaskCancelled {
+			t.Fatalf("%+v, %v", status, err)
+		}
+		failOn(t, f.Do(t.Context(), "a", admin.Stop))
+		status, err := task.Status(timeout(t))
+		if modern := protocol.IsModern(version); modern && !strings.Contains(fmt.Sprint(err), "it had ended") || !modern && (err != nil || status.Status != protocol.TaskCancelled) {
+			t.Errorf("%+v, %v", status, err)
+		}
+	})
 }
 
 // A task that waits for its user does not keep others from the server, however few requests that may get at once.

@@ -14,12 +14,13 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/protocol"
 )
 
 const (
 	// MostRunning is how many tasks of a gateway may run.
 	MostRunning = 1024
-	// MostEnded is how many tasks are kept that have ended. The one that ended first is forgotten first.
+	// MostEnded is how many tasks are kept that have ended. Of the client that has most of them, the one that ended first is forgotten.
 	MostEnded = 4096
 	// Longest is how long a task is kept whose server keeps it for longer, or does not say.
 	Longest = 24 * time.Hour
@@ -56,13 +57,14 @@ type Book struct {
 	tasks map[string]*Task
 	owns  map[own]*Task
 	runs  map[*Task]bool
-	ended []*Task // the first one ended first
+	last  map[*Task]protocol.TaskStatus // in which one has ended, if its server has said so
+	ended []*Task                       // the first one ended first
 }
 
 // New returns a Book without tasks.
 func New() *Book {
 	// shared: running tasks of servers behind a gateway | 1024 places | one | a legacy client is refused with -32050; of a modern one's call no task is made | -
-	return &Book{running: share.NewPlaces(MostRunning), tasks: make(map[string]*Task), owns: make(map[own]*Task), runs: make(map[*Task]bool)}
+	return &Book{running: share.NewPlaces(MostRunning), tasks: make(map[string]*Task), owns: make(map[own]*Task), runs: make(map[*Task]bool), last: make(map[*Task]protocol.TaskStatus)}
 }
 
 // Enter takes a place for a call that may become a task, or says why there is none. What is over by then gives its place back.
@@ -132,6 +134,23 @@ func (b *Book) End(t *Task) {
 	}
 }
 
+// Finish notes in which state a task has ended at its server, which never changes.
+func (b *Book) Finish(t *Task, in protocol.TaskStatus) {
+	b.mu.Lock()
+	if b.tasks[t.ID] == t && b.last[t] == "" {
+		b.last[t] = in
+	}
+	b.mu.Unlock()
+	b.End(t)
+}
+
+// Last returns in which state a task has ended at its server; "": it has not, as far as is known.
+func (b *Book) Last(t *Task) protocol.TaskStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last[t]
+}
+
 // IsReplaced reports whether the server has given the id of a task to another one since: it has forgotten this one.
 func (b *Book) IsReplaced(t *Task) bool {
 	b.mu.Lock()
@@ -159,10 +178,22 @@ func (b *Book) end(t *Task) bool {
 	}
 	delete(b.runs, t)
 	if b.ended = append(b.ended, t); len(b.ended) > MostEnded {
-		b.forget(b.ended[0])
-		b.ended = slices.Delete(b.ended, 0, 1)
+		b.forgetOne()
 	}
 	return true
+}
+
+// forgetOne forgets the task that is missed least: the first one of the client with most. The caller holds mu.
+func (b *Book) forgetOne() {
+	of, most := make(map[share.Client]int), share.Client{}
+	for _, t := range b.ended {
+		if of[t.Payer]++; of[t.Payer] > of[most] {
+			most = t.Payer
+		}
+	}
+	i := slices.IndexFunc(b.ended, func(t *Task) bool { return t.Payer == most })
+	b.forget(b.ended[i])
+	b.ended = slices.Delete(b.ended, i, i+1)
 }
 
 func (b *Book) release(ended ...*Task) {
@@ -200,6 +231,7 @@ func (b *Book) Sweep(now time.Time) (next time.Time) {
 // forget removes a task that does not run. The caller holds mu.
 func (b *Book) forget(t *Task) {
 	delete(b.tasks, t.ID)
+	delete(b.last, t)
 	if key := (own{t.Over, t.Own}); b.owns[key] == t { // a server that was restarted may give the same id again
 		delete(b.owns, key)
 	}

@@ -53,6 +53,30 @@ func TestTasksAreBounded(t *testing.T) {
 	}
 }
 
+// Who has ended many tasks loses those of nobody else, who has yet to fetch what they have led to.
+//
+// Guarantees: G-0094.4
+func TestEndedTasksAreThoseOfAll(t *testing.T) {
+	b, now := New(), time.Now()
+	end := func(of string) (id string) {
+		payer := share.Client{Network: of}
+		if refused := b.Enter(payer, now); refused != "" {
+			t.Fatal(refused)
+		}
+		id = b.Add(Task{Payer: payer, Ends: now.Add(time.Minute), Release: func() {}})
+		b.End(b.Find(id, "", false, now))
+		return id
+	}
+	before := end("one")
+	first := end("many")
+	for range MostEnded {
+		end("many")
+	}
+	if b.Find(before, "", false, now) == nil || b.Find(first, "", false, now) != nil || len(b.tasks) != MostEnded {
+		t.Errorf("another client's task was forgotten, or too few were: %d are left", len(b.tasks))
+	}
+}
+
 // Only the lost tasks of a server end with it.
 //
 // Guarantees: G-0094.3
