@@ -50,14 +50,30 @@ func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protoco
 		}
 		return result.Roots, nil
 	}
-	if len(only) == 1 && isShared {
+	if keeps := g.keptFor(session, only); keeps != nil {
 		ctx, cancel := context.WithTimeout(ctx, rootsTime)
 		defer cancel()
-		if roots, err := only[0].Roots(ctx); err == nil {
+		if roots, err := keeps.Roots(ctx); err == nil {
 			return roots, nil
 		}
 	}
 	return g.rootsOfFile(g.serverOf(session)), nil
+}
+
+// keptFor returns the session of the client whose roots a server may have outside of calls: that whose connection it is, or on a shared one the only
+// session. Nil: there is no such client.
+func (g *Gateway) keptFor(from *client.Session, sessions []*server.Session) *server.Session {
+	if u := g.upstream(g.serverOf(from)); u != nil && u.Name != from.Name() {
+		if c := u.connection(from.Name()); c != nil {
+			of, _ := c.place.Owner.Session.(*server.Session) // nil: it is that of a user
+			return of
+		}
+		return nil
+	}
+	if len(sessions) != 1 {
+		return nil
+	}
+	return sessions[0]
 }
 
 func (g *Gateway) rootsOfFile(name string) []protocol.Root {
