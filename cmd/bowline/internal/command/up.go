@@ -199,19 +199,19 @@ func (u *upping) untilEnd(cmd *cobra.Command, do func() error) error {
 	return do()
 }
 
-// start opens everything before the first server is started, so that a gateway that cannot be reached starts none. Another gateway of the file
-// in the background makes this one superfluous.
+// start opens everything before the first server is started, so that a gateway that cannot be reached starts none, and ends none in the background
+// that hosts use. Another gateway of the file in the background makes this one superfluous.
 func (u *upping) start(cmd *cobra.Command, g *gateway.Gateway, file *mcpjson.File) error {
+	listener, err := u.listen()
+	if err != nil {
+		return errors.Join(err, doors.Attended(cmd.Context(), u.path, u.socket)) // which may have the port
+	}
 	hosts, err := u.listenForHosts(cmd)
 	if err != nil || hosts == nil && u.background {
-		return err
+		return errors.Join(err, closeIfOpen(listener))
 	}
 	if hosts != nil {
 		defer hosts.Close()
-	}
-	listener, err := u.listen()
-	if err != nil {
-		return err
 	}
 	opened, err := u.openDoors(cmd, g, listener)
 	if err != nil {

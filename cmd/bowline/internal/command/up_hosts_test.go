@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -262,7 +263,18 @@ func TestAGatewayInTheBackgroundIsReplaced(t *testing.T) {
 	host := startHost(t, path, protocol.LatestLegacy)
 	host.awaitEcho("one")
 	background, child := gatewayOf(t, path, "one"), pidOf(t, path, "one")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	bowline(t, "", "up", path, "--http", taken.Addr().String(), "--admin", "off").want(t, 5, "", "in use")
+	host.awaitEcho("one")
+	if gateway := gatewayOf(t, path, "one"); gateway != background {
+		t.Error("a gateway that could not serve has ended the one in the background")
+	}
 	up := startUp(t, path)
+	bowline(t, "", "up", path, "--http", taken.Addr().String(), "--admin", "off").want(t, 5, "", "another gateway serves the file")
 	awaitGone(t, background, child)
 	host.awaitEcho("one")
 	host.awaitEcho("two")

@@ -215,6 +215,18 @@ func whenFree[L any](ctx context.Context, listen func() (L, error)) (L, error) {
 // errAttended means that a person has started a gateway, and ends it.
 var errAttended = errors.New("another gateway serves the file: end that one, by bowline down or in its terminal")
 
+// Attended fails if a person has started a gateway of a file.
+func Attended(ctx context.Context, file, socket string) error {
+	path, err := chosenSocket(file, socket)
+	if err != nil {
+		return nil // then there is none
+	}
+	if report, err := admin.Dial(path).Report(ctx); err != nil || report.Endpoint == "" {
+		return nil
+	}
+	return errAttended
+}
+
 // endInBackground tells a gateway to end, unless clients reach it over HTTP: then a person has started it, and other programs may use it.
 func endInBackground(ctx context.Context, client *admin.Client) error {
 	report, err := client.Report(ctx)
