@@ -64,6 +64,9 @@ func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.R
 	if u := g.upstream(item.Server); u != nil {
 		ctx = noteMode(ctx, u, item)
 	}
+	if mustAwait(ctx, item) {
+		return g.awaitTask(ctx, item, own)
+	}
 	place, own, err := g.takePlace(ctx, item, own)
 	if err != nil {
 		return nil, err
@@ -79,13 +82,12 @@ func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.R
 	}
 	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
 	switch {
-	case away != nil && asked:
-		return nil, away.fault()
-	case away != nil:
-		return away.toolResult()
-	default:
+	case away == nil:
 		return result, err
+	case asked:
+		return nil, away.fault()
 	}
+	return away.toolResult()
 }
 
 // getPrompt serves prompts/get.

@@ -110,6 +110,10 @@ func taskSupport(item catalogue.Item) protocol.TaskSupport {
 
 // keepTask returns what a server has answered to a call, and the task in it, if there is one, as one of this gateway.
 func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, session *client.Session, result json.RawMessage) json.RawMessage {
+	if t, awaits := ctx.Value(awaitedKey{}).(*tasks.Task); awaits {
+		noteAwaited(t, session, result)
+		return result
+	}
 	place, may := ctx.Value(placeKey{}).(*taskPlace)
 	if !may {
 		return result
@@ -145,6 +149,59 @@ func taskIn(result json.RawMessage, modern bool) (created json.RawMessage) {
 	}
 	created, _ = jsonrpc.Member(result, "task")
 	return created
+}
+
+// awaitedKey is the key of the *tasks.Task of a call for which the gateway waits, since its client knows no tasks of 2025-11-25.
+type awaitedKey struct{}
+
+func noteAwaited(t *tasks.Task, session *client.Session, result json.RawMessage) {
+	t.Own, _ = stringOf(taskIn(result, false), "taskId")
+	t.Over, t.Run = session.Conn(), session.Status().Epoch
+}
+
+// mustAwait reports whether a tool can only be called as a task, by a client that cannot ask for one.
+func mustAwait(ctx context.Context, item catalogue.Item) bool {
+	return taskSupport(item) == protocol.TaskRequired && (isModern(ctx) || !protocol.Has(server.RequestFrom(ctx).Client.ProtocolVersion, protocol.Tasks))
+}
+
+// awaitTask calls a tool as a task, and answers the call when the task has ended. If its client does not wait any more, the task is cancelled.
+func (g *Gateway) awaitTask(ctx context.Context, item catalogue.Item, own json.RawMessage) (json.RawMessage, error) {
+	t := &tasks.Task{Server: item.Server}
+	asked := append(jsonrpc.AppendMembers([]byte(`{"task":{}`), own, "task"), '}')
+	result, away, err := g.relay(context.WithValue(ctx, awaitedKey{}, t), item.Server, protocol.MethodCallTool, asked)
+	switch {
+	case away != nil:
+		return away.toolResult()
+	case err != nil || t.Own == "": // it has answered without a task
+		return result, err
+	}
+	return g.awaitResult(ctx, t)
+}
+
+// awaitResult waits for the end of a task. If its server is lost, nobody knows how far it came, although the server was not asked about it.
+func (g *Gateway) awaitResult(ctx context.Context, t *tasks.Task) (json.RawMessage, error) {
+	about := replaced(json.RawMessage("{}"), "taskId", t.Own)
+	result, away, err := g.relay(ctx, t.Server, protocol.MethodGetTaskResult, about)
+	if ctx.Err() != nil {
+		g.cancelAwaited(ctx, t.Server, about)
+	}
+	if u := g.upstream(t.Server); away == nil && err != nil && (u == nil || u.isLost(t)) { // the next process does not know it
+		away = stopped(t.Server, "it has ended since the task began")
+	}
+	if away == nil {
+		return result, err
+	}
+	away.Delivery = conn.Unknown
+	return away.toolResult()
+}
+
+// cancelTime is how long a server may take to cancel a task for which nobody waits any more.
+const cancelTime = 5 * time.Second
+
+func (g *Gateway) cancelAwaited(ctx context.Context, name string, about json.RawMessage) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer cancel()
+	_, _, _ = g.relay(ctx, name, protocol.MethodCancelTask, about) // it may have ended meanwhile
 }
 
 // kept returns what is kept of a task, for the case that its server is lost.

@@ -280,3 +280,49 @@ func TestStatusOfATaskIsToldToItsClient(t *testing.T) {
 		}
 	})
 }
+
+// A tool that can only be a task is called by a client of another era as well: the gateway waits for the task. If the client leaves, the task is cancelled, and if the server
+// is lost, nobody knows how far it came.
+//
+// Guarantees: G-0094.5
+func TestToolThatIsOnlyATaskForOtherClients(t *testing.T) {
+	for _, version := range []string{protocol.Version20241105, protocol.Version20250618, protocol.Latest} {
+		t.Run(version, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := taskServer()
+				ended := make(chan error, 2)
+				server.AddTool(s, protocol.Tool{Name: "long", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskRequired}}, func(ctx context.Context, _ struct{}) (string, error) {
+					<-ctx.Done()
+					ended <- context.Cause(ctx)
+					return "", context.Cause(ctx)
+				})
+				f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+				session := f.client(version, user("one"))
+				if got, err := client.Call[string](t.Context(), session, "a__must", nil); err != nil || got != "done" {
+					t.Errorf("%q, %v", got, err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := client.Call[string](ctx, session, "a__long", nil); err == nil {
+					t.Error("a task without an end has ended")
+				}
+				if synctest.Wait(); len(ended) != 1 {
+					t.Error("the task of a client that has left goes on")
+				}
+				lost := make(chan string, 1)
+				go func() {
+					result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "a__long"})
+					if err != nil {
+						t.Error(err)
+					}
+					lost <- result.Content.Text()
+				}()
+				synctest.Wait()
+				f.kill("a", true)
+				if got := <-lost; !strings.Contains(got, "It may have been executed") {
+					t.Errorf("after the loss of the server: %s", got)
+				}
+			})
+		})
+	}
+}
