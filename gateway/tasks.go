@@ -115,13 +115,10 @@ func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, sess
 		return result
 	}
 	place, may := ctx.Value(placeKey{}).(*taskPlace)
-	if !may {
-		return result
-	}
 	modern := isModern(ctx)
 	created := taskIn(result, modern)
 	own, ok := stringOf(created, "taskId")
-	if !ok {
+	if !may || !ok {
 		return result
 	}
 	place.taken = false
