@@ -134,6 +134,8 @@ func TestMistakesInSearch(t *testing.T) {
 	}{
 		{"find_tools", given{}, "find_tools needs a query"},
 		{"find_tools", given{"query": "who", "limit": -1}, `[{"name":"a__who","parameters":["you"]}]`},
+		{"find_tools", given{"query": "who", "limit": json.RawMessage("1.0")}, `[{"name":"a__who","parameters":["you"]}]`},
+		{"find_tools", given{"query": "who", "limit": 1e300}, `[{"name":"a__who","parameters":["you"]}]`},
 		{"find_tools", given{"query": "zebra"}, "No tool has any of these words"},
 		{"find_tools", given{"query": 1}, "the arguments of find_tools: "},
 		{"describe_tool", given{"name": "b__who"}, `unknown tool "b__who": find_tools lists those there are`},

@@ -81,7 +81,7 @@ func (e *Endpoint) Serve(ctx context.Context, params json.RawMessage) (json.RawM
 // arguments are those of all four tools.
 type arguments struct {
 	Query     string          `json:"query"`
-	Limit     *int            `json:"limit"`
+	Limit     *float64        `json:"limit"` // 5.0 is an integer in JSON Schema
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments"`
 }
@@ -100,7 +100,7 @@ func (e *Endpoint) find(ctx context.Context, given arguments) (json.RawMessage, 
 	}
 	most := byDefault
 	if given.Limit != nil {
-		most = min(max(*given.Limit, 1), mostFound)
+		most = int(min(max(*given.Limit, 1), mostFound))
 	}
 	known := e.indexed(e.Snapshot(ctx))
 	found := known.index.Find(given.Query, most, func(i int) bool { return !e.visible(ctx, known.items[i]) })
