@@ -115,10 +115,13 @@ func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, sess
 		return result
 	}
 	place, may := ctx.Value(placeKey{}).(*taskPlace)
+	if !may {
+		return result
+	}
 	modern := isModern(ctx)
 	created := taskIn(result, modern)
 	own, ok := stringOf(created, "taskId")
-	if !may || !ok {
+	if !ok {
 		return result
 	}
 	place.taken = false
@@ -128,13 +131,18 @@ func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, sess
 		Session: server.RequestFrom(ctx).Session, Created: kept(created), Ends: time.Now().Add(keptFor(created)),
 		Release: func() { g.lifecycle.leave(u, c) },
 	})
-	if of, _ := ctx.Value(memberKey{}).(*member); of != nil && of.ctx.Err() != nil { // it may have left before it was noted
-		g.endTasksOf(of.session)
-	}
+	g.endIfLeft(ctx)
 	if created = withString(created, "taskId", id); !modern {
 		created = jsonrpc.Replace(result, "task", created)
 	}
 	return relatedTo(created, id)
+}
+
+// endIfLeft ends the tasks of a session that has left before its task was noted.
+func (g *Gateway) endIfLeft(ctx context.Context) {
+	if of, _ := ctx.Value(memberKey{}).(*member); of != nil && of.ctx.Err() != nil {
+		g.endTasksOf(of.session)
+	}
 }
 
 // taskIn returns the task that a server has made of a call, or nil.
