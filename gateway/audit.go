@@ -72,7 +72,9 @@ func (p *passage) addTo(record *audit.Record, answered server.Outcome) {
 	record.Server, record.Own, record.Bytes, record.Arguments = p.server, p.own, p.bytes, p.arguments
 	switch {
 	case p.away:
-		record.Outcome, record.Delivery, record.Reason = outcomeAway, p.delivery, p.reason
+		if record.Delivery, record.Reason = p.delivery, p.reason; answered != server.OutcomeCancelled {
+			record.Outcome = outcomeAway
+		}
 	case p.failed && answered == server.OutcomeAnswered:
 		record.Outcome = string(server.OutcomeToolError)
 	}

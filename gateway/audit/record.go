@@ -64,7 +64,9 @@ func (r *Record) bound() {
 }
 
 // Digest returns the keyed digest of a text: who has the key can tell whether a record is about that text, and nobody can find it out by trying.
-func Digest(key, text []byte) string { return hex.EncodeToString(mac(key, text)[:16]) }
+func Digest(key, text []byte) string {
+	return hex.EncodeToString(mac(key, append([]byte("arguments\x00"), text...))[:16]) // which no line begins with
+}
 
 // The events of a trail.
 const (
@@ -72,7 +74,7 @@ const (
 	EventStopped = "stopped" // it has closed it; without that before the next start, up to the size of its queue is missing
 	EventLost    = "lost"    // Count records were dropped, since the queue was full or the disk was
 	EventTorn    = "torn"    // the process before was killed while it wrote: Count bytes that are no record were set aside
-	EventCut     = "cut"     // the trail ends before the record that was the newest: Count are missing
+	EventCut     = "cut"     // the trail ends before the record that was the newest: Count are missing, or it is not known how many
 )
 
 // mark begins the last member of a line, which is over everything before it.

@@ -52,6 +52,7 @@ type Trail struct {
 	o       Options
 	queue   chan entry
 	closing chan struct{}
+	ended   chan struct{} // closed when nothing is written any more
 	once    sync.Once
 	running sync.WaitGroup
 
@@ -94,7 +95,7 @@ func Open(path string, o Options) (*Trail, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	t := &Trail{path: path, o: o, queue: make(chan entry, queueSize), closing: make(chan struct{})}
+	t := &Trail{path: path, o: o, queue: make(chan entry, queueSize), closing: make(chan struct{}), ended: make(chan struct{})}
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -120,6 +121,7 @@ func (t *Trail) Write(ctx context.Context, r Record) {
 	}
 	select {
 	case <-e.done:
+	case <-t.ended: // it came too late
 	case <-ctx.Done(): // the record is written nevertheless
 	}
 }
@@ -153,6 +155,7 @@ func (t *Trail) Close() error {
 }
 
 func (t *Trail) run() {
+	defer close(t.ended)
 	for {
 		select {
 		case e := <-t.queue:
@@ -161,6 +164,7 @@ func (t *Trail) run() {
 			for len(t.queue) > 0 {
 				t.write(<-t.queue)
 			}
+			t.sayLost()
 			t.append(Record{Event: EventStopped, Time: time.Now()})
 			t.saveHead()
 			return
@@ -173,14 +177,7 @@ func (t *Trail) write(e entry) {
 	if e.done != nil {
 		defer close(e.done)
 	}
-	t.mu.Lock()
-	lost := t.lost
-	t.mu.Unlock()
-	if lost > 0 && t.append(Record{Event: EventLost, Count: lost, Time: time.Now()}) {
-		t.mu.Lock()
-		t.lost -= lost
-		t.mu.Unlock()
-	}
+	t.sayLost()
 	if !t.append(e.record) {
 		t.mu.Lock()
 		t.lost++
@@ -188,6 +185,18 @@ func (t *Trail) write(e entry) {
 	}
 	if len(t.queue) == 0 || time.Since(t.head) > headInterval {
 		t.saveHead()
+	}
+}
+
+// sayLost says in the trail how many records were lost since it said so last.
+func (t *Trail) sayLost() {
+	t.mu.Lock()
+	lost := t.lost
+	t.mu.Unlock()
+	if lost > 0 && t.append(Record{Event: EventLost, Count: lost, Time: time.Now()}) {
+		t.mu.Lock()
+		t.lost -= lost
+		t.mu.Unlock()
 	}
 }
 
@@ -261,8 +270,11 @@ func (t *Trail) saveHead() {
 	h := head{Number: t.number, Hash: t.last}
 	h.MAC = fmt.Sprintf("%x", mac(t.o.Key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash)))
 	text, err := json.Marshal(h)
+	if err == nil { // a process that is killed leaves this head or the one before, and never half of one
+		err = os.WriteFile(t.path+headEnd+".new", append(text, '\n'), 0o600)
+	}
 	if err == nil {
-		err = os.WriteFile(t.path+headEnd, append(text, '\n'), 0o600)
+		err = os.Rename(t.path+headEnd+".new", t.path+headEnd)
 	}
 	if err != nil {
 		t.o.Log.Error("bowline: the end of the audit trail cannot be noted", "error", err)
@@ -354,14 +366,15 @@ func (t *Trail) resume(file *os.File) (events []Record, err error) {
 		}
 	}
 	h, err := readHead(t.path, t.o.Key)
-	if errors.Is(err, fs.ErrNotExist) {
-		return events, nil
-	}
-	if err == nil && h.Number > t.number {
+	switch {
+	case err != nil && t.number == 0 && errors.Is(err, fs.ErrNotExist): // the trail begins
+	case err != nil: // how many are missing nobody knows
+		events = append(events, Record{Event: EventCut, Reason: "the newest record is not known: " + err.Error()})
+	case h.Number > t.number:
 		events = append(events, Record{Event: EventCut, Count: h.Number - t.number})
 		t.number, t.last = h.Number, h.Hash
 	}
-	return events, err
+	return events, nil
 }
 
 func (t *Trail) readAll(file *os.File) (torn []byte, err error) {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/internal/private"
@@ -69,13 +70,18 @@ type Summary struct {
 }
 
 // Verify reads a trail, with the old files beside it. It fails with a *BrokenError if a record was changed, added, left out or moved, or if the end is missing. Old files that
-// were removed from the beginning are no failure: First says where the trail begins.
+// were removed from the beginning are no failure: First says where the trail begins. If no old file is left, it begins with record 1.
 func Verify(path string, key []byte) (s Summary, err error) {
 	files, err := oldFiles(path)
 	if err != nil {
 		return s, err
 	}
-	v := verifying{key: key}
+	v := verifying{key: key, begins: 1}
+	if len(files) > 0 {
+		if v.begins, err = strconv.ParseUint(strings.TrimPrefix(files[0], path+"."), 10, 64); err != nil {
+			return s, err
+		}
+	}
 	for _, file := range append(files, path) {
 		if err := v.file(file); err != nil {
 			return v.Summary, err
@@ -94,9 +100,10 @@ func Verify(path string, key []byte) (s Summary, err error) {
 // verifying is a chain as far as it was read.
 type verifying struct {
 	Summary
-	key  []byte
-	hash string
-	runs bool // a process has started, and has not said that it stopped
+	key    []byte
+	hash   string
+	begins uint64 // the number of the first record of the first file
+	runs   bool   // a process has started, and has not said that it stopped
 }
 
 func (v *verifying) file(path string) error {
@@ -124,9 +131,11 @@ func (v *verifying) file(path string) error {
 func (v *verifying) follows(r Record) string {
 	switch {
 	case r.Event == EventCut:
-		return fmt.Sprintf("%d records are missing, as the trail says itself", r.Count)
+		return fmt.Sprintf("records are missing, as the trail says itself: %d %s", r.Count, r.Reason)
 	case v.First == 0 && r.Number == 1 && r.Previous != "":
 		return "the first record follows another one"
+	case v.First == 0 && r.Number != v.begins:
+		return fmt.Sprintf("the records before %d are missing", r.Number)
 	case v.First == 0:
 		v.First = r.Number
 		return ""
