@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -159,10 +160,7 @@ func readWord(v *values, n node, byDefault, other string) bool {
 // readProxies reads addresses, and prefixes such as 10.0.0.0/8.
 func readProxies(v *values, n node) (all []netip.Prefix) {
 	for i, text := range v.strings(n) {
-		prefix, err := netip.ParsePrefix(text)
-		if address, wrong := netip.ParseAddr(text); wrong == nil {
-			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
-		}
+		prefix, err := network.ParseProxy(text)
 		if err != nil {
 			v.wrong(n, "number %d is neither an address nor a prefix such as 10.0.0.0/8", i+1)
 			continue

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -106,7 +107,7 @@ func (f *File) tokens() *tokens {
 func (f *File) look() {
 	before := f.known.Load()
 	info, err := os.Lstat(f.path)
-	if err == nil && before.settled && isSame(info, before.version) {
+	if err == nil && before.settled && private.IsUnchanged(info, before.version) {
 		return
 	}
 	now := f.read()
@@ -114,10 +115,6 @@ func (f *File) look() {
 		slog.Error("bowline: nobody is let in until the file of tokens can be read", "error", now.wrong)
 	}
 	f.known.Store(now)
-}
-
-func isSame(a, b fs.FileInfo) bool {
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // A Principal is the user whose token came with a request. Handlers find it as transport.Origin.Principal.

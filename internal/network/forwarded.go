@@ -15,6 +15,14 @@ const (
 // Proxies are the addresses of the proxies whose word on their clients counts.
 type Proxies []netip.Prefix
 
+// ParseProxy reads the addresses of proxies: a prefix such as 10.0.0.0/8, or a single address.
+func ParseProxy(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return ip.Prefix(ip.BitLen())
+	}
+	return netip.ParsePrefix(text)
+}
+
 func (p Proxies) contain(ip netip.Addr) bool {
 	for _, prefix := range p {
 		if prefix.Contains(ip) {

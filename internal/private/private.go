@@ -40,6 +40,12 @@ func CheckFolder(dir string) error {
 	return checkFolder(dir, info)
 }
 
+// IsUnchanged compares what changes when somebody writes a file or puts another one in its place. Clocks of file systems are coarse: two changes within
+// some milliseconds may look like one.
+func IsUnchanged(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
 // checkOwn fails unless it is a file of the user.
 func checkOwn(info fs.FileInfo) error {
 	switch {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 // Files are the certificate of a server and its key, which may change while it runs. They need no Close.
@@ -52,7 +54,7 @@ func (c *Files) now() *tls.Certificate {
 		return c.loaded
 	}
 	of, err := c.files()
-	if err == nil && isSame(of, c.of) {
+	if err == nil && private.IsUnchanged(of[0], c.of[0]) && private.IsUnchanged(of[1], c.of[1]) {
 		return c.loaded
 	}
 	if err == nil {
@@ -81,13 +83,4 @@ func (c *Files) files() (of [2]fs.FileInfo, err error) {
 	of[0], wrong[0] = os.Stat(c.cert)
 	of[1], wrong[1] = os.Stat(c.key)
 	return of, errors.Join(wrong[0], wrong[1])
-}
-
-func isSame(a, b [2]fs.FileInfo) bool {
-	for i := range a {
-		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
-			return false
-		}
-	}
-	return true
 }

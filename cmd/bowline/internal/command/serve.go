@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -225,10 +226,7 @@ func (s *serving) endpoint(about bundled.Options, trusted []netip.Prefix, url st
 // parseProxies returns the addresses of proxies. One without a length is a single address.
 func parseProxies(texts []string) (trusted []netip.Prefix, err error) {
 	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(text)
-		if ip, single := netip.ParseAddr(text); single == nil {
-			prefix, err = ip.Prefix(ip.BitLen())
-		}
+		prefix, err := network.ParseProxy(text)
 		if err != nil {
 			return nil, fmt.Errorf("--trusted-proxy %s: use an address such as 10.0.0.5, or a range such as 10.0.0.0/8", text)
 		}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/mcpjson"
 )
 
@@ -58,7 +59,7 @@ func isSame(a, b fs.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
+	return private.IsUnchanged(a, b) && a.Mode() == b.Mode()
 }
 
 // read reads the file of a gateway that runs. Unlike at the start, where a person has named it, it must be what it was: a link that has
