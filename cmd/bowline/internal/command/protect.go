@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,21 +57,16 @@ func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.H
 	if len(p.issuers) == 0 && !p.testLogin {
 		return nil
 	}
-	options := resource.Options{URL: p.resource, Scopes: p.scopes, Needs: p.needs}
-	if options.URL == "" {
-		options.URL = listening
-	}
+	at := cmp.Or(p.resource, listening)
 	issuers := p.issuers
 	if p.testLogin {
-		issuer, err := p.serveLogins(listening, options.URL, mux)
+		issuer, err := p.serveLogins(listening, at, mux)
 		if err != nil {
 			return process.Usage(err)
 		}
 		issuers = []string{issuer}
 	}
-	for _, issuer := range issuers {
-		options.Issuers = append(options.Issuers, resource.Issuer{URL: issuer})
-	}
+	options := guardOf(at, issuers, p.scopes)
 	node.Protect(&options)
 	guard, err := resource.New(options)
 	if err != nil {
@@ -81,7 +77,7 @@ func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.H
 		return process.Usage(err)
 	}
 	o.Check = guard.Check
-	o.AllowedHosts, o.AllowedOrigins = []string{public.Host}, []string{public.Scheme + "://" + public.Host}
+	allowPublic(o, public)
 	mux.Handle("/.well-known/", guard.Metadata())
 	return nil
 }
@@ -133,10 +129,21 @@ func guardLogins(host string, logins http.Handler) http.Handler {
 	})
 }
 
-// needs says which scopes an operation needs. Everything but calls of tools needs a token alone.
-func (p *protection) needs(op streamable.Operation) []string {
-	if op.Method == protocol.MethodCallTool {
-		return p.scopes
+// guardOf configures what checks the tokens of some issuers for a URL. Calls of tools need scopes, and everything else a token alone.
+func guardOf(at string, issuers, scopes []string) resource.Options {
+	o := resource.Options{URL: at, Scopes: scopes, Needs: func(op streamable.Operation) []string {
+		if op.Method == protocol.MethodCallTool {
+			return scopes
+		}
+		return nil
+	}}
+	for _, issuer := range issuers {
+		o.Issuers = append(o.Issuers, resource.Issuer{URL: issuer})
 	}
-	return nil
+	return o
+}
+
+// allowPublic lets clients use the name under which they know an endpoint, which it does not listen at.
+func allowPublic(o *streamable.HandlerOptions, public *url.URL) {
+	o.AllowedHosts, o.AllowedOrigins = []string{public.Host}, []string{public.Scheme + "://" + public.Host}
 }

@@ -157,20 +157,25 @@ func newActs() []*cobra.Command {
 
 // command asks the gateway. Which one is meant is found out only when the command runs.
 func (a acting) command() *cobra.Command {
-	var of doors.Choice
 	command := &cobra.Command{
 		Use:     string(a.action) + " SERVER",
 		Short:   a.short,
 		Long:    a.long,
 		Example: "  bowline " + string(a.action) + " files",
 		Args:    oneServer,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
-			defer cancel()
-			return of.Use(ctx, func(c *admin.Client) error { return c.Do(ctx, args[0], a.action) })
-		},
 	}
+	return asking(command, func(ctx context.Context, args []string, c *admin.Client) error { return c.Do(ctx, args[0], a.action) })
+}
+
+// asking makes a command ask the gateway that its flags choose, for as long as an answer may take.
+func asking(command *cobra.Command, ask func(ctx context.Context, args []string, c *admin.Client) error) *cobra.Command {
+	of := new(doors.Choice)
 	of.Add(command)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
+		defer cancel()
+		return of.Use(ctx, func(c *admin.Client) error { return ask(ctx, args, c) })
+	}
 	return command
 }
 
@@ -185,51 +190,37 @@ func oneServer(_ *cobra.Command, args []string) error {
 // newReload does what SIGHUP does, and says whether it worked: a signal has no answer. A file that is refused is a failure, since a
 // script must not go on as if its servers ran.
 func newReload() *cobra.Command {
-	var of doors.Choice
 	command := &cobra.Command{
 		Use:     "reload",
 		Short:   "Let a running gateway read its file again",
 		Long:    "Let a running \"bowline up\" read its file again. Only servers that have changed are\nstarted, stopped or restarted. One with a mistake in its entry goes on as it was,\nand the mistake is printed. A file that is not JSON, or is wrong in the block\n\"bowline\" at its top, changes nothing.",
 		Example: "  bowline reload",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
-			defer cancel()
-			return of.Use(ctx, func(c *admin.Client) error {
-				if err := c.Reload(ctx); err != nil {
-					return err
-				}
-				report, err := c.Report(ctx)
-				for _, s := range report.TroubleFirst() {
-					if s.Mistake != "" {
-						cmd.PrintErrln(render.Message(s.Mistake))
-					}
-				}
-				return err
-			})
-		},
 	}
-	of.Add(command)
-	return command
+	return asking(command, func(ctx context.Context, _ []string, c *admin.Client) error {
+		if err := c.Reload(ctx); err != nil {
+			return err
+		}
+		report, err := c.Report(ctx)
+		for _, s := range report.TroubleFirst() {
+			if s.Mistake != "" {
+				command.PrintErrln(render.Message(s.Mistake))
+			}
+		}
+		return err
+	})
 }
 
 // newDown does what SIGTERM does. A gateway in the background has no terminal in which somebody could end it.
 func newDown() *cobra.Command {
-	var of doors.Choice
 	command := &cobra.Command{
 		Use:     "down",
 		Short:   "End a running gateway",
 		Long:    "End a running \"bowline up\", also one that hosts have started in the background.\nRunning calls have five seconds to finish. A host that needs the gateway afterwards\nstarts another one. The command does not wait until it has ended.",
 		Example: "  bowline down --file mcp.json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
-			defer cancel()
-			return of.Use(ctx, func(c *admin.Client) error { return c.End(ctx) })
-		},
 	}
-	of.Add(command)
-	return command
+	return asking(command, func(ctx context.Context, _ []string, c *admin.Client) error { return c.End(ctx) })
 }
 
 // newStderr prints what a child has said of itself. The lines are those that the gateway keeps, so they are there although the child

@@ -7,8 +7,10 @@ import (
 	"strings"
 )
 
-// endpointPath is where a server is found.
-const endpointPath = "/mcp"
+const (
+	endpointPath = "/mcp"                   // where a server is found
+	searchPath   = endpointPath + "/search" // where a gateway offers tools by which the others are found
+)
 
 func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
 
@@ -17,7 +19,10 @@ func urlOf(listener net.Listener) string { return "http://" + listener.Addr().St
 func isServed(at, address string) bool {
 	u, err := url.Parse(at)
 	host, port, wrong := net.SplitHostPort(address)
-	if err != nil || wrong != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/search") != endpointPath || cmp.Or(u.Port(), "80") != port {
+	if err != nil || wrong != nil || cmp.Or(u.Port(), "80") != port {
+		return false
+	}
+	if path := strings.TrimSuffix(u.Path, "/"); path != endpointPath && path != searchPath {
 		return false
 	}
 	return u.Hostname() == host || isThisMachine(u.Hostname()) && isThisMachine(host)

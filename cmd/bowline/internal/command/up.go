@@ -173,7 +173,7 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if err := u.take(cmd, file); err != nil {
 		return process.Refuse("%w", err)
 	}
-	say := func(text string) { cmd.PrintErrln(render.Message(text)) }
+	say := sayTo(cmd)
 	if !u.check {
 		if err := u.audit.open(say); err != nil {
 			return err
@@ -186,6 +186,11 @@ func (u *upping) run(cmd *cobra.Command) error {
 		return u.report(cmd, g, file)
 	}
 	return u.untilEnd(cmd, func() error { return u.start(cmd, g, file) })
+}
+
+// sayTo returns what tells the person at the terminal, or the log.
+func sayTo(cmd *cobra.Command) func(string) {
+	return func(text string) { cmd.PrintErrln(render.Message(text)) }
 }
 
 // untilEnd does something whose context ends with the command, or when the gateway is told to end, which is no interrupted command.
@@ -259,7 +264,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	}
 	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end}, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
-		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
+		Say: sayTo(cmd),
 	})
 }
 
@@ -305,7 +310,7 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 	}
 	u.audit.Audit = top.Audit
 	u.catalogue, u.socket = cmp.Or(u.catalogue, top.Catalogue), top.AdminSocket
-	return u.access.take(top, func(text string) { cmd.PrintErrln(render.Message(text)) })
+	return u.access.take(top, sayTo(cmd))
 }
 
 // serve serves clients until the context of the command ends, or the gateway lingers no longer. It ends with those that are served: first the
@@ -343,7 +348,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)
-	mux.HandleFunc(endpointPath+"/search", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(searchPath, func(w http.ResponseWriter, r *http.Request) {
 		endpoint.ServeHTTP(w, r.WithContext(gateway.WithSearch(r.Context())))
 	})
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))

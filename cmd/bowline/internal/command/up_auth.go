@@ -17,7 +17,6 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/mcpjson"
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
 )
@@ -68,7 +67,7 @@ func (a *access) take(top *mcpjson.Gateway, say func(string)) (err error) {
 	default:
 		return process.Usage(fmt.Errorf("--auth %s: there are only none, tokens and oauth", a.auth))
 	}
-	return errors.Join(err, a.allowPublic())
+	return errors.Join(err, a.takeURL())
 }
 
 // authOf returns the way that the file has chosen: a block that names neither is a mistake of it.
@@ -106,16 +105,7 @@ func (a *access) takeIssuers(top *mcpjson.Gateway) error {
 	if len(top.Login.Issuers) == 0 || top.URL == "" {
 		return errors.New(`--auth oauth needs auth.issuers and url in the block "bowline" of the file: whose tokens are accepted, and what they must name as their audience`)
 	}
-	o := resource.Options{URL: top.URL, Needs: func(op streamable.Operation) []string {
-		if op.Method == protocol.MethodCallTool {
-			return top.Login.Scopes
-		}
-		return nil
-	}, Scopes: top.Login.Scopes}
-	for _, issuer := range top.Login.Issuers {
-		o.Issuers = append(o.Issuers, resource.Issuer{URL: issuer})
-	}
-	guard, err := resource.New(o)
+	guard, err := resource.New(guardOf(top.URL, top.Login.Issuers, top.Login.Scopes))
 	if err != nil {
 		return err
 	}
@@ -123,8 +113,8 @@ func (a *access) takeIssuers(top *mcpjson.Gateway) error {
 	return nil
 }
 
-// allowPublic lets clients use the name under which they know the gateway.
-func (a *access) allowPublic() error {
+// takeURL lets clients use the name under which they know the gateway.
+func (a *access) takeURL() error {
 	if a.public == "" {
 		return nil
 	}
@@ -132,7 +122,7 @@ func (a *access) allowPublic() error {
 	if err != nil || public.Host == "" || public.Scheme != "https" && public.Scheme != "http" {
 		return fmt.Errorf(`url in the block "bowline" of the file is no URL such as https://tools.example.com/mcp`)
 	}
-	a.options.AllowedHosts, a.options.AllowedOrigins = []string{public.Host}, []string{public.Scheme + "://" + public.Host}
+	allowPublic(&a.options, public)
 	return nil
 }
 

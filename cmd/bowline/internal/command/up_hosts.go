@@ -122,7 +122,7 @@ func (u *upping) relay(cmd *cobra.Command) error {
 		return err
 	}
 	r := &relay.Relay{
-		Say: func(text string) { cmd.PrintErrln(render.Message(text)) },
+		Say: sayTo(cmd),
 		Reach: func(ctx context.Context) (transport.Link, error) {
 			socket, log, err := doors.HostsOf(u.path)
 			if err := errors.Join(err, u.refuseInside(socket)); err != nil {

@@ -69,21 +69,18 @@ func SessionsOf(file string) (string, error) {
 }
 
 // TokensOfUsers names the file of the tokens of users, and makes its folder.
-func TokensOfUsers() (string, error) {
-	dir, err := stateOf("")
-	if err == nil {
-		err = makePrivate(dir)
-	}
-	return filepath.Join(dir, "tokens.json"), err
-}
+func TokensOfUsers() (string, error) { return ownFile("tokens.json") }
 
 // AuditKey names the file of the key of audit trails, and makes its folder.
-func AuditKey() (string, error) {
+func AuditKey() (string, error) { return ownFile("audit.key") }
+
+// ownFile names a file beside this user's settings, and makes its folder, in which nobody else can write.
+func ownFile(name string) (string, error) {
 	dir, err := stateOf("")
 	if err == nil {
 		err = makePrivate(dir)
 	}
-	return filepath.Join(dir, "audit.key"), err
+	return filepath.Join(dir, name), err
 }
 
 // stateOf returns a folder of what gateways keep beside this user's settings.
@@ -98,16 +95,11 @@ func stateOf(what string) (string, error) {
 // readToken returns the token of the page, and the path of its file. The first gateway makes it; later ones have the same, so that a
 // browser stays logged in.
 func readToken() (token, path string, err error) {
-	dir, err := stateOf("")
-	if err != nil {
-		return "", "", err
-	}
-	path = filepath.Join(dir, "admin.token")
-	if err := makePrivate(dir); err != nil {
+	if path, err = ownFile("admin.token"); err != nil {
 		return "", path, err
 	}
 	if token, err = read(path); errors.Is(err, fs.ErrNotExist) {
-		if err = write(dir, path); err == nil {
+		if err = write(path); err == nil {
 			token, err = read(path)
 		}
 	}
@@ -139,8 +131,8 @@ func read(path string) (string, error) {
 }
 
 // write makes a token under another name first: nobody reads half of one, and of two gateways that start together the first wins.
-func write(dir, path string) error {
-	file, err := os.CreateTemp(dir, ".token") // with mode 0600
+func write(path string) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".token") // with mode 0600
 	if err != nil {
 		return err
 	}
