@@ -69,20 +69,32 @@ func readOptional(v *values, n node) time.Duration {
 }
 
 func readToolModes(v *values, n node) map[string]protocol.ToolMode {
-	var modes map[string]protocol.ToolMode
-	for _, m := range v.members(n) {
-		_, value, ok := v.string(m.node)
+	return readEach(v, n, func(n node) (protocol.ToolMode, bool) {
+		_, value, ok := v.string(n)
 		mode := protocol.ToolMode(value)
 		if ok && !slices.Contains([]protocol.ToolMode{protocol.Stateless, protocol.Stateful}, mode) {
-			v.wrong(m.node, "expected stateless or stateful")
+			v.wrong(n, "expected stateless or stateful")
+			return mode, false
+		}
+		return mode, true
+	})
+}
+
+// readEach reads an object with a value for each of some names, such as those of tools. Which names there are is known only when a server runs, so no
+// name is a mistake. Read reports false for a value that is left out. Nil: the object has none.
+func readEach[T any](v *values, n node, read func(node) (T, bool)) map[string]T {
+	var all map[string]T
+	for _, m := range v.members(n) {
+		value, ok := read(m.node)
+		if !ok {
 			continue
 		}
-		if modes == nil {
-			modes = make(map[string]protocol.ToolMode)
+		if all == nil {
+			all = make(map[string]T)
 		}
-		modes[m.name] = mode
+		all[m.name] = value
 	}
-	return modes
+	return all
 }
 
 const (
@@ -199,19 +211,11 @@ func readLimit(v *values, n node) int {
 	return 0
 }
 
-// readRates reads an object of numbers by the names of tools. Whether a server has such tools is known only when it runs, so no name is a
-// mistake.
 func readRates(v *values, n node) map[string]int {
-	var rates map[string]int
-	for _, m := range v.members(n) {
-		if rate := readLimit(v, m.node); rate > 0 {
-			if rates == nil {
-				rates = make(map[string]int)
-			}
-			rates[m.name] = rate
-		}
-	}
-	return rates
+	return readEach(v, n, func(n node) (int, bool) {
+		rate := readLimit(v, n)
+		return rate, rate > 0
+	})
 }
 
 // readLife reads when a server runs. The names of the ways are those of Starts, for whoever lists them.
@@ -253,22 +257,14 @@ func filterOf(v *values, own map[string]node) Filter {
 }
 
 // readTexts reads an object of texts, none of which may be empty.
-// The names are those that the server uses: it is not known here which there are.
 func readTexts(v *values, n node) map[string]string {
-	var texts map[string]string
-	for _, m := range v.members(n) {
-		_, text, ok := v.string(m.node)
-		switch {
-		case !ok:
-		case text == "":
-			v.wrong(m.node, "it is empty")
-		case texts == nil:
-			texts = map[string]string{m.name: text}
-		default:
-			texts[m.name] = text
+	return readEach(v, n, func(n node) (string, bool) {
+		_, text, ok := v.string(n)
+		if ok && text == "" {
+			v.wrong(n, "it is empty")
 		}
-	}
-	return texts
+		return text, ok && text != ""
+	})
 }
 
 // readHiddenTools adds what the user has hidden in the host to what a gateway does not offer: a tool that was switched off there must
