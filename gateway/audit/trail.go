@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +55,6 @@ type Trail struct {
 	closing chan struct{}
 	ended   chan struct{} // closed when nothing is written any more
 	once    sync.Once
-	running sync.WaitGroup
 
 	mu   sync.Mutex
 	lost uint64 // since the last record that says so
@@ -99,7 +99,7 @@ func Open(path string, o Options) (*Trail, error) {
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	t.running.Go(t.run)
+	go t.run() // Close waits for it
 	return t, nil
 }
 
@@ -111,9 +111,7 @@ func (t *Trail) Write(ctx context.Context, r Record) {
 		e.done = make(chan struct{})
 	}
 	if !t.put(ctx, e) {
-		t.mu.Lock()
-		t.lost++
-		t.mu.Unlock()
+		t.lose()
 		return
 	}
 	if e.done == nil {
@@ -150,7 +148,7 @@ func (t *Trail) put(ctx context.Context, e entry) bool {
 // Close writes what is in the queue, and says in the trail that it has ended properly.
 func (t *Trail) Close() error {
 	t.once.Do(func() { close(t.closing) })
-	t.running.Wait()
+	<-t.ended
 	return errors.Join(t.file.Close(), t.lock.Close())
 }
 
@@ -172,16 +170,21 @@ func (t *Trail) run() {
 	}
 }
 
-// write writes what is in the queue with one call, and says first how many were lost before.
+// lose counts a record that was dropped.
+func (t *Trail) lose() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost++
+}
+
+// write writes a record, and says before it how many were lost.
 func (t *Trail) write(e entry) {
 	if e.done != nil {
 		defer close(e.done)
 	}
 	t.sayLost()
 	if !t.append(e.record) {
-		t.mu.Lock()
-		t.lost++
-		t.mu.Unlock()
+		t.lose()
 	}
 	if len(t.queue) == 0 || time.Since(t.head) > headInterval {
 		t.saveHead()
@@ -265,10 +268,12 @@ type head struct {
 	MAC    string `json:"mac"`
 }
 
+func (h *head) mac(key []byte) []byte { return mac(key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash)) }
+
 func (t *Trail) saveHead() {
 	t.head = time.Now()
 	h := head{Number: t.number, Hash: t.last}
-	h.MAC = fmt.Sprintf("%x", mac(t.o.Key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash)))
+	h.MAC = hex.EncodeToString(h.mac(t.o.Key))
 	text, err := json.Marshal(h)
 	if err == nil { // a process that is killed leaves this head or the one before, and never half of one
 		err = os.WriteFile(t.path+headEnd+".new", append(text, '\n'), 0o600)

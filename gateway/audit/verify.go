@@ -170,7 +170,7 @@ func readHead(path string, key []byte) (h head, err error) {
 	if err := json.Unmarshal(text, &h); err != nil {
 		return h, fmt.Errorf("%s: %w", path+headEnd, err)
 	}
-	if said, err := hex.DecodeString(h.MAC); err != nil || !hmac.Equal(said, mac(key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash))) {
+	if said, err := hex.DecodeString(h.MAC); err != nil || !hmac.Equal(said, h.mac(key)) {
 		return h, fmt.Errorf("%s was changed, or written by somebody without the key", path+headEnd)
 	}
 	return h, nil

@@ -41,7 +41,7 @@ func (r *Rule) ofTool(name string) int {
 type Clients struct {
 	requests Rates[string]
 	calls    Rates[Request]
-	underWay Places[string]
+	underWay Places
 }
 
 // A Request is one of a client to a server.

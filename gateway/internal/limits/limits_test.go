@@ -72,7 +72,7 @@ func TestRatesAreBounded(t *testing.T) {
 
 // Guarantees: G-0100.2
 func TestPlaces(t *testing.T) {
-	var p Places[string]
+	var p Places
 	for i, c := range []struct {
 		key  string
 		most int

@@ -59,31 +59,31 @@ func (r *Rates[K]) known(now time.Time, key K) K {
 	return key
 }
 
-// Places count what is under way, by key. The zero value is ready, and safe for concurrent use.
-type Places[K comparable] struct {
+// Places count what each client has under way. The zero value is ready, and safe for concurrent use.
+type Places struct {
 	mu   sync.Mutex
-	held map[K]int
+	held map[string]int
 }
 
-// Enter takes a place of a key that may hold so many. It reports false if it holds them already.
-func (p *Places[K]) Enter(key K, most int) bool {
+// Enter takes a place of a client that may hold so many. It reports false if it holds them already.
+func (p *Places) Enter(client string, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[key] >= most {
+	if p.held[client] >= most {
 		return false
 	}
 	if p.held == nil {
-		p.held = make(map[K]int)
+		p.held = make(map[string]int)
 	}
-	p.held[key]++
+	p.held[client]++
 	return true
 }
 
 // Leave gives a place back.
-func (p *Places[K]) Leave(key K) {
+func (p *Places) Leave(client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[key]--; p.held[key] == 0 {
-		delete(p.held, key)
+	if p.held[client]--; p.held[client] == 0 {
+		delete(p.held, client)
 	}
 }
