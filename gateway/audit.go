@@ -24,7 +24,7 @@ type passage struct {
 	arguments        string // a digest of them
 }
 
-// passageOf returns what is known of a request before it is passed on. Digest may be nil.
+// passageOf returns what is known of a request whatever becomes of it. Digest may be nil.
 func passageOf(name, method string, params json.RawMessage, digest func([]byte) string) passage {
 	p := passage{server: name, own: targetOf(method, params), bytes: len(params)}
 	if digest != nil {
@@ -33,16 +33,13 @@ func passageOf(name, method string, params json.RawMessage, digest func([]byte) 
 	return p
 }
 
-// hasFailed reports whether a result is that of a tool which says that it has failed.
-func hasFailed(method string, result json.RawMessage) bool {
-	if method != protocol.MethodCallTool {
-		return false
-	}
+// isToolError reports whether the result of a tool says that it has failed.
+func isToolError(result json.RawMessage) bool {
 	failed, _ := jsonrpc.Member(result, "isError")
 	return string(failed) == "true"
 }
 
-// auditing returns what makes a record of each request for a trail. Before it calls what was given, which may be nil.
+// auditing returns what calls the program's own Audit, which may be nil, and then writes a record to the trail.
 func auditing(given func(context.Context, server.Record), trail func(context.Context, audit.Record)) func(context.Context, server.Record) {
 	return func(ctx context.Context, r server.Record) {
 		if given != nil {

@@ -150,7 +150,7 @@ func (g *Gateway) subscribed(ctx context.Context, uri string) (u *upstream, c *c
 	shared, servers := g.subscriptions.at(uri), g.upstreams()
 	owner, of := ownerIn(ctx, shareClient)
 	for _, u := range servers {
-		for _, c := range u.connections()[1:] {
+		for _, c := range u.ofOwners() {
 			i := slices.Index(shared, c.as)
 			switch {
 			case i < 0:
@@ -200,7 +200,7 @@ func (g *Gateway) renewSubscriptions(ctx context.Context, c *connection, session
 // their next call.
 func (g *Gateway) resume(ctx context.Context, servers ...*upstream) {
 	for _, u := range servers {
-		for _, c := range u.connections()[1:] {
+		for _, c := range u.ofOwners() {
 			if len(g.subscriptions.of(c.as)) == 0 {
 				continue
 			}

@@ -121,7 +121,7 @@ func New(o Options) *Gateway {
 		g.known = known
 	}
 	g.announcer.announce = g.announce
-	g.search.Call = g.callFound
+	g.search.Call = g.callNamed
 	g.search.Snapshot = func(ctx context.Context) *catalogue.Snapshot { return g.warm(ctx, catalogue.Tools) }
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, OnDemand: g.lifecycle.isLater})
@@ -292,7 +292,7 @@ func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 	}
 	for name, u := range g.servers {
 		if servers[name] == nil {
-			for _, c := range u.connections()[1:] {
+			for _, c := range u.ofOwners() {
 				g.subscriptions.forget(c.as)
 			}
 		}

@@ -72,7 +72,7 @@ func (g *Gateway) absent(name string) error {
 }
 
 func (g *Gateway) wakeNow(ctx context.Context, u *upstream) error {
-	for _, c := range u.connections()[1:] {
+	for _, c := range u.ofOwners() {
 		if session, running := g.lifecycle.session(u, c); running {
 			session.Wake()
 		}

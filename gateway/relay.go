@@ -40,19 +40,16 @@ func (g *Gateway) callTool(ctx context.Context, params json.RawMessage) (json.Ra
 	if searches(ctx) {
 		return g.search.Serve(ctx, params)
 	}
-	item, own, err := g.named(ctx, catalogue.Tools, "tool", params)
-	if err != nil {
-		return nil, err
-	}
-	if err := server.CheckHeaders(ctx, item.Raw, own); err != nil {
-		return nil, err
-	}
-	return g.relayCall(ctx, item, own)
+	return g.callNamed(ctx, params)
 }
 
-// callFound calls a tool for the endpoint for search. Its client does not know the schema of the tool when it makes the request, so no header repeats an argument.
-func (g *Gateway) callFound(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+// callNamed calls a tool by its name. A client of the endpoint for search does not know the schema of the tool when it makes the request, so there no
+// header repeats an argument.
+func (g *Gateway) callNamed(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	item, own, err := g.named(ctx, catalogue.Tools, "tool", params)
+	if err == nil && !searches(ctx) {
+		err = server.CheckHeaders(ctx, item.Raw, own)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +212,7 @@ func (g *Gateway) relay(ctx context.Context, name, method string, params json.Ra
 	result, away, err = g.passOn(ctx, u, method, params)
 	if g.options.Audit != nil {
 		p := passageOf(u.Name, method, params, g.options.Digest)
-		if p.failed = hasFailed(method, result); away != nil {
+		if p.failed = method == protocol.MethodCallTool && isToolError(result); away != nil {
 			p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
 		}
 		server.Note(ctx, p)

@@ -71,7 +71,7 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 	}
 	session, running := g.set.Session(u.Name)
 	s.Notices = append(noticesOf(u, known), u.excess.notices(session)...)
-	s.Connections = len(u.connections()) - 1
+	s.Connections = len(u.ofOwners())
 	if failure, asleep := u.use.IsAsleep(); asleep {
 		s.OnDemand, s.Reason, s.LastFailure = true, "starts on demand", failure
 	} else if running {

@@ -166,7 +166,8 @@ func noteAwaited(t *tasks.Task, session *client.Session, result json.RawMessage)
 
 // mustAwait reports whether a tool can only be called as a task, by a client that cannot ask for one.
 func mustAwait(ctx context.Context, item catalogue.Item) bool {
-	return taskSupport(item) == protocol.TaskRequired && (isModern(ctx) || !protocol.Has(server.RequestFrom(ctx).Client.ProtocolVersion, protocol.Tasks))
+	asks := !isModern(ctx) && protocol.Has(server.RequestFrom(ctx).Client.ProtocolVersion, protocol.Tasks)
+	return !asks && taskSupport(item) == protocol.TaskRequired
 }
 
 // awaitTask calls a tool as a task, and answers the call when the task has ended. If its client does not wait any more, the task is cancelled.
@@ -288,7 +289,7 @@ func (g *Gateway) askAbout(ctx context.Context, t *tasks.Task, method string, pa
 func (g *Gateway) ofTask(t *tasks.Task, method string, result json.RawMessage) json.RawMessage {
 	if method == protocol.MethodGetTaskResult {
 		ended := protocol.TaskCompleted
-		if isError, _ := jsonrpc.Member(result, "isError"); string(isError) == "true" {
+		if isToolError(result) {
 			ended = protocol.TaskFailed
 		}
 		g.tasks.Finish(t, ended)

@@ -78,7 +78,11 @@ func (u *traffic) Write(text []byte) (int, error) {
 
 // connections returns the shared one and those of owners, the oldest first.
 func (u *upstream) connections() []*connection {
-	all := []*connection{&u.shared}
+	return append([]*connection{&u.shared}, u.ofOwners()...)
+}
+
+// ofOwners returns the connections that not all clients share, the oldest first.
+func (u *upstream) ofOwners() (all []*connection) {
 	places, _ := u.pool.All()
 	for _, p := range places {
 		all = append(all, p.Value)
@@ -88,7 +92,7 @@ func (u *upstream) connections() []*connection {
 
 // connection returns that of an owner, or nil.
 func (u *upstream) connection(as string) *connection {
-	for _, c := range u.connections()[1:] {
+	for _, c := range u.ofOwners() {
 		if c.as == as {
 			return c
 		}
