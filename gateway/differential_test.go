@@ -41,6 +41,7 @@ func TestDifferencesThatWereFound(t *testing.T) {
 			request(protocol.MethodReadResource, `{"uri":"s:/all/none"}`, false),
 			request(protocol.MethodReadResource, `{"uri":"other:/none"}`, false),
 			request(protocol.MethodGetPrompt, `{"name":"@broken"}`, false),
+			{"an update of a resource", update}, {"a new tool", addTool},
 		})
 	}
 }

@@ -5,16 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
+const (
+	overlap   = time.Second // how long a listening continues after the next one is acknowledged
+	maxEnding = 4           // how many do so at once
+)
+
 // A listening is one subscriptions/listen with all of its attempts. The Conn sends it
 // again whenever it ends (conn.Request.Retries).
 type listening struct {
-	version int // the version of the subscriptions that it asks for
+	version uint32 // the version of the subscriptions that it asks for
 	cancel  context.CancelFunc
 
 	// Of the present attempt:
@@ -200,11 +206,13 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protoco
 	granted.ResourceSubscriptions = reported
 	l.granted = &granted
 	r.refused(refused)
-	// If the one before has reported until now, on the same server, nothing was missed.
+	// If the one before has reported until now, on the same server, and continues for a while, nothing is missed.
 	seamless := false
 	if old := r.replaced; old != nil {
-		seamless = old.granted != nil && old.epoch == in.Epoch
-		old.cancel()
+		seamless = old.granted != nil && old.epoch == in.Epoch && r.endLater(old)
+		if !seamless {
+			old.cancel()
+		}
 		r.replaced = nil
 	}
 	seamless = seamless || restores()
@@ -213,6 +221,23 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protoco
 		return nil
 	}
 	return &granted
+}
+
+// endLater ends a listening that was replaced once its server has had time to report what changed before that: a
+// server may combine the changes of a while, and the two have streams of their own. It returns false if too many
+// continue already. The caller holds the lock.
+func (r *reports) endLater(l *listening) bool {
+	if r.ending == maxEnding {
+		return false
+	}
+	r.ending++
+	time.AfterFunc(overlap, func() {
+		l.cancel()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ending--
+	})
+	return true
 }
 
 // compare divides the wanted resources into those that are granted and those that are not.

@@ -19,7 +19,8 @@ import (
 type reports struct {
 	mu        sync.Mutex
 	resources map[string]*subscription // subscriptions by URI
-	version   int                      // the version of the wanted subscriptions; grows with each change
+	version   uint32                   // the version of the wanted subscriptions; grows with each change
+	ending    uint32                   // how many replaced ones continue for a while
 	listening *listening               // the newest subscriptions/listen; nil before the first
 	replaced  *listening               // the previous one, until the newest is acknowledged
 	changed   chan struct{}
