@@ -44,6 +44,11 @@ func peers() map[string]func() int {
 		"clerk":        clerk,
 		"logger":       logger,
 		"endless list": endlessList,
+		"deaf":         (&badServer{deaf: true}).serve,
+		"stays":        (&badServer{stays: true}).serve,
+		"lists":        (&badServer{flood: `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`}).serve,
+		"logs":         (&badServer{flood: `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"again"}}`}).serve,
+		"progress":     (&badServer{flood: `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`}).serve,
 	}
 }
 
