@@ -215,12 +215,17 @@ func whenFree[L any](ctx context.Context, listen func() (L, error)) (L, error) {
 // errAttended means that a person has started a gateway, and ends it.
 var errAttended = errors.New("another gateway serves the file: end that one, by bowline down or in its terminal")
 
+// attendedTime is how long a gateway may take to say whether it is one: one that hangs must not keep the command that says why another one cannot start.
+const attendedTime = 5 * time.Second
+
 // Attended fails if a person has started a gateway of a file.
 func Attended(ctx context.Context, file, socket string) error {
 	path, err := chosenSocket(file, socket)
 	if err != nil {
 		return nil // then there is none
 	}
+	ctx, cancel := context.WithTimeout(ctx, attendedTime)
+	defer cancel()
 	if report, err := admin.Dial(path).Report(ctx); err != nil || report.Endpoint == "" {
 		return nil
 	}
