@@ -39,7 +39,7 @@ type tokens struct {
 	wrong   error // why the file cannot be read; nil: it can
 }
 
-// Open reads a file. It fails if that has a mistake, or can be read by others who might change it.
+// Open reads a file, or that to which a link leads. It fails if that has a mistake, or if others than this user and root can change it.
 func Open(path string) (*File, error) {
 	f := &File{path: path, now: time.Now}
 	now := f.read()
@@ -96,7 +96,9 @@ func bearer(r *http.Request) (token string, ok bool) {
 
 // tokens returns those of the file as it was a second ago at the latest.
 func (f *File) tokens() *tokens {
-	if at := f.now().UnixNano(); at-f.looked.Load() >= int64(lookInterval) && f.looking.TryLock() {
+	at := f.now().UnixNano()
+	// A clock that was set back looks at once: until it was where it had been, a revoked token would be valid.
+	if passed := at - f.looked.Load(); (passed >= int64(lookInterval) || passed < 0) && f.looking.TryLock() {
 		defer f.looking.Unlock()
 		f.look()
 		f.looked.Store(at)
@@ -106,7 +108,7 @@ func (f *File) tokens() *tokens {
 
 func (f *File) look() {
 	before := f.known.Load()
-	info, err := os.Lstat(f.path)
+	info, err := os.Stat(f.path)
 	if err == nil && before.settled && private.IsUnchanged(info, before.version) {
 		return
 	}

@@ -2,7 +2,9 @@ package tokens
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -141,6 +143,86 @@ func TestTokensChangeWhileTheServerRuns(t *testing.T) {
 	s.want(401, "", "Bearer "+bob)
 	s.want(200, "token ada", "Bearer "+again)
 	s.want(401, "", "Bearer "+all[0])
+	if err := Revoke(s.path, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	s.time = s.time.Add(-time.Hour) // somebody sets the clock
+	s.want(401, "", "Bearer "+again)
+}
+
+// A file may be a link, as secrets in containers are, and the link may be changed. One that others can write to is refused.
+//
+// Guarantees: G-0097.2, G-0097.3
+func TestLinksAndModes(t *testing.T) {
+	s, all := newSite(t, "ada")
+	link, other := s.path+".link", s.path+".other"
+	if err := os.Symlink(s.path, link); err != nil {
+		t.Fatal(err)
+	}
+	bob, err := Add(other, "bob", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.path = link
+	if s.File, err = Open(link); err != nil {
+		t.Fatal(err)
+	}
+	s.File.now = func() time.Time { return s.time }
+	s.want(200, "token ada", "Bearer "+all[0])
+	if err := errors.Join(os.Symlink(other, link+".new"), os.Rename(link+".new", link)); err != nil {
+		t.Fatal(err)
+	}
+	s.time = s.time.Add(2 * lookInterval)
+	s.want(401, "", "Bearer "+all[0])
+	s.want(200, "token bob", "Bearer "+bob)
+	for mode, want := range map[os.FileMode]bool{0o600: true, 0o444: true, 0o640: true, 0o620: false, 0o602: false} {
+		if err := os.Chmod(other, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(other); (err == nil) != want {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+}
+
+// A file that has no room for another token stays as it is: one that is too large would lock everybody out.
+//
+// Guarantees: G-0097.4
+func TestAFileThatIsFull(t *testing.T) {
+	s, all := newSite(t, "ada")
+	known, err := List(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 8000 // tokens
+	for i := range most {
+		name := fmt.Sprintf("user%04d", i)
+		known = append(known, Token{Name: name, Hash: hashOf(name), Made: known[0].Made})
+	}
+	text, err := json.MarshalIndent(content{known}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known = known[:maxFile/(len(text)/len(known)+1)] // each takes the same room
+	if text, err = json.MarshalIndent(content{known}, "", "  "); err != nil || len(text) > maxFile || len(text) < maxFile-16<<10 {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	if err := os.WriteFile(s.path, append(text, strings.Repeat(" ", maxFile-len(text))...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		if _, err = Add(s.path, fmt.Sprint("more", i), time.Time{}); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	s.time = s.time.Add(2 * lookInterval)
+	s.want(200, "token ada", "Bearer "+all[0])
+	if err := Revoke(s.path, "ada"); err != nil {
+		t.Error(err)
+	}
 }
 
 // Streams end with the token, and after five minutes at the latest.

@@ -142,11 +142,20 @@ func TestTamperingIsFound(t *testing.T) {
 	})
 }
 
-// A file that is full is followed by another one, and the chain goes on. Old files beyond those to keep go.
+// A file that is full is followed by another one, and the chain goes on. Old files beyond those to keep go. What else is in the folder is nothing of the trail.
 //
 // Guarantees: G-0099.3
 func TestRotation(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
+	path := filepath.Join(t.TempDir(), "[a]*", "a")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	strange := []string{".2026-11-28.gz", ".20261128", ".0000000000001", ".000000000001.gz", "b.000000000001"}
+	for _, name := range strange {
+		if err := os.WriteFile(path+name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range 2 {
 		trail := open(t, path, Options{Sync: true, MaxSize: 2000, Keep: 3})
 		write(trail, 0, 100)
@@ -161,6 +170,11 @@ func TestRotation(t *testing.T) {
 	s, err := Verify(path, testKey)
 	if err != nil || s.Last != 204 || s.First < 150 || s.Files != 4 {
 		t.Errorf("%+v, %v", s, err)
+	}
+	for _, name := range strange {
+		if _, err := os.Stat(path + name); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := os.Remove(old[1]); err != nil {
 		t.Fatal(err)
@@ -383,6 +397,40 @@ func TestAQueueThatIsFull(t *testing.T) {
 		trail.Write(ctx, Record{})
 		if trail.lost != 1 || len(trail.queue) != 1 {
 			t.Errorf("%d are lost, %d wait", trail.lost, len(trail.queue))
+		}
+	}
+}
+
+// Somebody without a login cannot fill the disk: most requests that are denied to him are counted.
+//
+// Guarantees: G-0099.10
+func TestDeniedRequestsWithoutALogin(t *testing.T) {
+	for who, want := range map[string]int{"": deniedPerMinute, "ada": 1000} {
+		path := filepath.Join(t.TempDir(), "a")
+		trail := open(t, path, Options{Block: true})
+		for range 1000 {
+			trail.Write(context.Background(), Record{Principal: who, Outcome: outcomeDenied})
+		}
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, counted := strings.Count(string(text), `"outcome":"denied"`), uint64(0)
+		for line := range strings.Lines(string(text)) {
+			if r, err := unseal(testKey, strings.TrimSuffix(line, "\n")); err != nil {
+				t.Error(err)
+			} else if r.Event == EventDenied {
+				counted += r.Count
+			}
+		}
+		if written < want || written > want+5 || written+int(counted) != 1000 {
+			t.Errorf("%q: %d are written, and %d counted", who, written, counted)
+		}
+		if s, err := Verify(path, testKey); err != nil || s.Lost != 0 {
+			t.Errorf("%q: %+v, %v", who, s, err)
 		}
 	}
 }

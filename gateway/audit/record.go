@@ -73,6 +73,7 @@ const (
 	EventStarted = "started" // a process has opened the trail
 	EventStopped = "stopped" // it has closed it; without that before the next start, up to the size of its queue is missing
 	EventLost    = "lost"    // Count records were dropped, since the queue was full or the disk was
+	EventDenied  = "denied"  // Count requests of somebody without a login were denied, and have no record
 	EventTorn    = "torn"    // the process before was killed while it wrote: Count bytes that are no record were set aside
 	EventCut     = "cut"     // the trail ends before the record that was the newest: Count are missing, or it is not known how many
 )

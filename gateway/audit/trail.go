@@ -11,9 +11,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/internal/private"
 )
 
@@ -23,6 +26,9 @@ const (
 	headInterval = 100 * time.Millisecond
 	headEnd      = ".head"
 	keySize      = 32
+
+	deniedPerMinute = 60 // records of requests without a login
+	outcomeDenied   = "denied"
 )
 
 // Options configure a Trail. The zero value of each field but Key means its default.
@@ -56,8 +62,10 @@ type Trail struct {
 	ended   chan struct{} // closed when nothing is written any more
 	once    sync.Once
 
-	mu   sync.Mutex
-	lost uint64 // since the last record that says so
+	mu        sync.Mutex
+	lost      uint64                 // since the last record that says so
+	refused   uint64                 // as well
+	strangers limits.Rates[struct{}] // of records of those who have no login
 
 	// Of the goroutine that writes:
 	file   disk
@@ -103,9 +111,13 @@ func Open(path string, o Options) (*Trail, error) {
 	return t, nil
 }
 
-// Write appends a record. Its Version, Number, Node and Previous are set by the trail. It never fails: what cannot be written is counted, and the trail says how many it
+// Write appends a record. Of requests that were denied to somebody without a login, one in a second has a record once sixty are written: who has no token must not be able to fill
+// the disk. The trail says how many the others were. The record's Version, Number, Node and Previous are set by the trail. It never fails: what cannot be written is counted, and the trail says how many it
 // were. After Close it does nothing.
 func (t *Trail) Write(ctx context.Context, r Record) {
+	if r.Principal == "" && r.Outcome == outcomeDenied && !t.admit(time.Now()) {
+		return
+	}
 	e := entry{record: r}
 	if t.o.Sync {
 		e.done = make(chan struct{})
@@ -170,6 +182,17 @@ func (t *Trail) run() {
 	}
 }
 
+// admit reports whether a denied request of somebody without a login has a record. Otherwise it is counted.
+func (t *Trail) admit(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.strangers.Spend(at, struct{}{}, deniedPerMinute) == 0 {
+		return true
+	}
+	t.refused++
+	return false
+}
+
 // lose counts a record that was dropped.
 func (t *Trail) lose() {
 	t.mu.Lock()
@@ -191,14 +214,19 @@ func (t *Trail) write(e entry) {
 	}
 }
 
-// sayLost says in the trail how many records were lost since it said so last.
+// sayLost says in the trail how many records were lost since it said so last, and how many requests were denied without one.
 func (t *Trail) sayLost() {
+	t.say(EventLost, &t.lost)
+	t.say(EventDenied, &t.refused)
+}
+
+func (t *Trail) say(event string, counter *uint64) {
 	t.mu.Lock()
-	lost := t.lost
+	count := *counter
 	t.mu.Unlock()
-	if lost > 0 && t.append(Record{Event: EventLost, Count: lost, Time: time.Now()}) {
+	if count > 0 && t.append(Record{Event: event, Count: count, Time: time.Now()}) {
 		t.mu.Lock()
-		t.lost -= lost
+		*counter -= count
 		t.mu.Unlock()
 	}
 }
@@ -304,8 +332,24 @@ func (t *Trail) rotate() {
 
 func (t *Trail) old(first uint64) string { return fmt.Sprintf("%s.%012d", t.path, first) }
 
-// oldFiles returns the files that were full, the oldest first.
-func oldFiles(path string) ([]string, error) { return filepath.Glob(path + ".[0-9]*") }
+// Files returns the files of a trail, the oldest first.
+func Files(path string) ([]string, error) {
+	old, err := oldFiles(path)
+	return append(old, path), err
+}
+
+// oldFiles returns the files that were full, the oldest first. What else is beside a trail, such as a copy of it, has no name of that form.
+func oldFiles(path string) (old []string, err error) {
+	all, err := os.ReadDir(filepath.Dir(path))
+	for _, entry := range all {
+		if number, of := strings.CutPrefix(entry.Name(), filepath.Base(path)+"."); of && oldNumber.MatchString(number) {
+			old = append(old, path+"."+number)
+		}
+	}
+	return old, err
+}
+
+var oldNumber = regexp.MustCompile(`^[0-9]{12}$`)
 
 // forget removes the oldest files beyond those that are to be kept.
 func (t *Trail) forget() {

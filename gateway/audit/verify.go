@@ -4,13 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/hmac"
-	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -72,17 +70,17 @@ type Summary struct {
 // Verify reads a trail, with the old files beside it. It fails with a *BrokenError if a record was changed, added, left out or moved, or if the end is missing. Old files that
 // were removed from the beginning are no failure: First says where the trail begins. If no old file is left, it begins with record 1.
 func Verify(path string, key []byte) (s Summary, err error) {
-	files, err := oldFiles(path)
+	files, err := Files(path)
 	if err != nil {
 		return s, err
 	}
 	v := verifying{key: key, begins: 1}
-	if len(files) > 0 {
+	if len(files) > 1 {
 		if v.begins, err = strconv.ParseUint(strings.TrimPrefix(files[0], path+"."), 10, 64); err != nil {
 			return s, err
 		}
 	}
-	for _, file := range append(files, path) {
+	for _, file := range files {
 		if err := v.file(file); err != nil {
 			return v.Summary, err
 		}
@@ -176,28 +174,5 @@ func readHead(path string, key []byte) (h head, err error) {
 	return h, nil
 }
 
-// ReadKey reads a key from a file of this user, with 64 hexadecimal digits. If there is none, it makes one.
-func ReadKey(path string) ([]byte, error) {
-	file, err := private.Open(path, os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		key := make([]byte, keySize)
-		rand.Read(key) // which never fails
-		return key, private.Replace(path, []byte(hex.EncodeToString(key)+"\n"))
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if _, err := private.Restrict(file); err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(file, 1<<10))
-	if err != nil {
-		return nil, err
-	}
-	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != keySize {
-		return nil, fmt.Errorf("%s is no key of %d hexadecimal digits", path, 2*keySize)
-	}
-	return key, nil
-}
+// ReadKey reads a key from a file of this user, with 64 hexadecimal digits. If there is none, it makes one; of several processes that do so at once, all get the same.
+func ReadKey(path string) ([]byte, error) { return private.Key(path, keySize) }

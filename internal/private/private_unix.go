@@ -25,6 +25,19 @@ func isForeign(info fs.FileInfo) bool {
 	return ok && int(owner.Uid) != os.Geteuid()
 }
 
+// checkTrusted fails if somebody can change the file who is neither this user nor root, who can change whatever this user can.
+func checkTrusted(info fs.FileInfo) error {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
+		return errors.New("it belongs to another user")
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to it (mode %#o): run chmod go-w", info.Mode().Perm())
+	default:
+		return nil
+	}
+}
+
 func checkFolder(dir string, info fs.FileInfo) error {
 	switch {
 	case !info.IsDir():

@@ -19,6 +19,9 @@ func open(path string, flag int) (*os.File, error) {
 // isForeign reports false: only the user can read the folder of a user's configuration.
 func isForeign(fs.FileInfo) bool { return false }
 
+// checkTrusted accepts every file, for the same reason as isForeign.
+func checkTrusted(fs.FileInfo) error { return nil }
+
 func checkFolder(_ string, info fs.FileInfo) error {
 	if !info.IsDir() {
 		return errors.New("it is no folder")

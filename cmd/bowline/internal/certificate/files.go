@@ -6,7 +6,6 @@ package certificate
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"sync"
@@ -23,6 +22,7 @@ type Files struct {
 	mu     sync.Mutex
 	loaded *tls.Certificate
 	of     [2]fs.FileInfo // when they were read last
+	said   string         // why they could not be looked at, as it was said
 	looked time.Time
 }
 
@@ -60,10 +60,20 @@ func (c *Files) now() *tls.Certificate {
 	if err == nil {
 		err = c.load(of)
 	}
-	if err != nil {
-		c.say(fmt.Sprintf("the certificate stays as it was: %v", err))
-	}
+	c.tell(err)
 	return c.loaded
+}
+
+// tell says why the certificate stays as it was, once for each reason in a row.
+func (c *Files) tell(err error) {
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	if said != "" && said != c.said {
+		c.say("the certificate stays as it was: " + said)
+	}
+	c.said = said
 }
 
 // load reads both files. They were read, whatever comes of it: what is wrong with them is said once.

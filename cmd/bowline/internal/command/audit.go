@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -39,6 +40,8 @@ type auditing struct {
 	follow, asJSON bool
 	verify         bool
 	key            string // its file
+
+	last uint64 // number of the newest record that was read
 }
 
 func newAudit() *cobra.Command {
@@ -93,25 +96,48 @@ func (a *auditing) check(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// print prints the records of one file, and with follow those of the file that takes its place.
+// print prints the records of a trail, and with follow those that come, also in the files that take the place of a full one.
 func (a *auditing) print(ctx context.Context, out io.Writer, path string) error {
 	for {
-		file, err := os.Open(path)
+		newest, err := os.Open(path) // before the others: what is full by now is read as one of them, too, and not printed twice
 		if err != nil {
 			return process.Refuse("%w", err)
 		}
-		err = a.printAll(ctx, out, file, path)
-		if err = errors.Join(err, file.Close()); err != nil || !a.follow {
+		if err = a.printFull(ctx, out, path); err == nil {
+			err = a.printAll(ctx, out, newest, path, a.follow)
+		}
+		if err = errors.Join(err, newest.Close()); err != nil || !a.follow {
 			return err
 		}
 	}
+}
+
+// printFull prints the records of the files that are full.
+func (a *auditing) printFull(ctx context.Context, out io.Writer, path string) error {
+	files, err := audit.Files(path)
+	if err != nil {
+		return process.Refuse("%w", err)
+	}
+	for _, name := range files[:len(files)-1] {
+		file, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was too old to be kept
+		} else if err != nil {
+			return process.Refuse("%w", err)
+		}
+		err = a.printAll(ctx, out, file, name, false)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lookAgain is how long a file that is followed rests between two looks.
 const lookAgain = 200 * time.Millisecond
 
 // printAll returns at the end of a file, or if it is followed, when another one has its name.
-func (a *auditing) printAll(ctx context.Context, out io.Writer, file *os.File, path string) error {
+func (a *auditing) printAll(ctx context.Context, out io.Writer, file *os.File, path string, follow bool) error {
 	in, line := bufio.NewReader(file), ""
 	for {
 		part, err := in.ReadString('\n')
@@ -124,7 +150,7 @@ func (a *auditing) printAll(ctx context.Context, out io.Writer, file *os.File, p
 			line = ""
 		case !errors.Is(err, io.EOF):
 			return err
-		case !a.follow || isReplaced(file, path):
+		case !follow || isReplaced(file, path):
 			return nil
 		case wait.Sleep(ctx, lookAgain) != nil:
 			return ctx.Err()
@@ -144,6 +170,10 @@ func (a *auditing) printLine(out io.Writer, line string) error {
 	if err := json.Unmarshal([]byte(line), &r); err != nil {
 		r = audit.Record{Event: "unreadable", Reason: err.Error()}
 	}
+	if r.Number != 0 && r.Number <= a.last {
+		return nil
+	}
+	a.last = max(a.last, r.Number)
 	if a.user != "" && r.Principal != a.user || a.server != "" && r.Server != a.server {
 		return nil
 	}
@@ -152,6 +182,9 @@ func (a *auditing) printLine(out io.Writer, line string) error {
 		return err
 	}
 	fields := []string{r.Time.Format(time.RFC3339), orDash(r.Principal), orDash(r.Client), orDash(r.Event + r.Method), orDash(r.Name), orDash(r.Server), orDash(r.Outcome), fmt.Sprintf("%.1f ms", r.Millis)}
+	if r.Count > 0 {
+		fields = append(fields, fmt.Sprint(r.Count))
+	}
 	if r.Delivery != "" || r.Reason != "" {
 		fields = append(fields, strings.TrimSpace(r.Delivery+" "+r.Reason))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/spf13/cobra"
 )
 
@@ -77,7 +78,7 @@ func makeKey(cmd *cobra.Command, path string) error {
 	if path == "" {
 		return process.Usage(errors.New("name the file: bowline cluster init --cluster-key FILE"))
 	}
-	err := member.WriteKey(path)
+	err := private.MakeKey(path, cluster.KeySize)
 	switch found, _ := os.Stat(path); {
 	case err == nil:
 		cmd.PrintErrf("bowline: wrote %s\n", path)

@@ -1,7 +1,6 @@
 package member
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -38,7 +37,7 @@ func (c *ClusterFlags) keep(key []byte, folder string) ([]byte, error) {
 		return nil, err
 	}
 	if key == nil {
-		return keyOfMachine(filepath.Join(folder, "key"))
+		return private.Key(filepath.Join(folder, "key"), cluster.KeySize)
 	}
 	return key, nil
 }
@@ -106,40 +105,4 @@ func ReadKey(where string, from io.Reader) ([]byte, error) {
 		return nil, process.Usage(fmt.Errorf("%s has no key of %d bytes in hexadecimal; \"bowline cluster init\" makes one", where, cluster.KeySize))
 	}
 	return key, nil
-}
-
-// keyOfMachine returns the key in a file, which the first of several processes makes.
-func keyOfMachine(path string) ([]byte, error) {
-	err := makeKey(path)
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, err
-	}
-	file, err := private.Open(path, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return ReadKey(path, file)
-}
-
-// makeKey writes a new key into a file that does not exist yet. Nobody sees half of a key.
-func makeKey(path string) error {
-	temporary := path + "." + rand.Text()
-	if err := WriteKey(temporary); err != nil {
-		return err
-	}
-	defer os.Remove(temporary)
-	return os.Link(temporary, path) // fails if there is one
-}
-
-// WriteKey writes a new key into a new file.
-func WriteKey(path string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	var key [cluster.KeySize]byte
-	rand.Read(key[:]) // rand.Read never fails
-	_, err = fmt.Fprintln(file, hex.EncodeToString(key[:]))
-	return errors.Join(err, file.Sync(), file.Close())
 }

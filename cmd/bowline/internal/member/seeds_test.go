@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 // A node finds itself in the list of seeds: by what it advertises, by the address on which it listens, or by
@@ -49,7 +52,7 @@ func TestKeyOfARunningNode(t *testing.T) {
 	t.Setenv(keyVariable, "")
 	folder := t.TempDir()
 	named := ClusterFlags{Name: "x", keyFile: filepath.Join(t.TempDir(), "key")}
-	if err := makeKey(named.keyFile); err != nil {
+	if err := private.MakeKey(named.keyFile, cluster.KeySize); err != nil {
 		t.Fatal(err)
 	}
 	alone := ClusterFlags{Name: "x"}
