@@ -4,9 +4,13 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"math"
+	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -21,6 +25,30 @@ func TestAllocationsOfACall(t *testing.T) {
 			if through := allocationsOf(t, version, benchGateway(t, behind), "a__echo"); through > direct+40 {
 				t.Errorf("%s to %s: %v allocations, and %v without the gateway", version, behind, through, direct)
 			}
+		}
+	}
+}
+
+// What a policy hides is refused with the same bytes, and with as many allocations, as what does not exist.
+//
+// Guarantees: G-0098.1
+func TestHiddenIsAsUnknown(t *testing.T) {
+	f := withPolicy(t, protocol.Latest, `{"policy": [{"allow": ["a/*"]}]}`, gateway.Options{})
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		session := f.client(version, client.Options{})
+		everything(t, session)
+		refused := func(tool string) (text string, allocations float64) {
+			params := &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)}
+			allocations = testing.AllocsPerRun(1000, func() {
+				_, err := session.CallTool(t.Context(), params)
+				text = err.Error()
+			})
+			return strings.ReplaceAll(text, tool, "tool"), allocations
+		}
+		hidden, ofHidden := refused("b__who")
+		unknown, ofUnknown := refused("b__why")
+		if hidden != unknown || math.Abs(ofHidden-ofUnknown) >= 1 {
+			t.Errorf("%s, %v allocations; unknown: %s, %v", hidden, ofHidden, unknown, ofUnknown)
 		}
 	}
 }

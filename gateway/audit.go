@@ -17,7 +17,9 @@ const Admin = "admin"
 // A passage is what a gateway knows of a request that it has passed on, for its record.
 type passage struct {
 	server, own      string
-	away             bool // the server has not answered, or was not asked
+	rule             string // that decided; "": no policy does
+	denied           bool   // by the rule, so no server knows of it
+	away             bool   // the server has not answered, or was not asked
 	delivery, reason string
 	failed           bool   // the tool says so
 	bytes            int    // of the params
@@ -58,16 +60,21 @@ func recordOf(r server.Record) audit.Record {
 	if r.Client != nil {
 		record.Client, record.Revision = programOf(r.Client), r.Client.ProtocolVersion
 	}
+	if _, isPerson := r.Origin.Principal.(atPage); isPerson {
+		record.Principal = Admin
+	}
 	if p, passed := r.Note.(passage); passed {
 		p.addTo(&record, r.Outcome)
 	}
 	return record
 }
 
-// addTo adds what became of a request at its server.
+// addTo adds what became of a request at its server, or why it did not get there.
 func (p *passage) addTo(record *audit.Record, answered server.Outcome) {
-	record.Server, record.Own, record.Bytes, record.Arguments = p.server, p.own, p.bytes, p.arguments
+	record.Server, record.Own, record.Rule, record.Bytes, record.Arguments = p.server, p.own, p.rule, p.bytes, p.arguments
 	switch {
+	case p.denied:
+		record.Outcome = string(server.OutcomeDenied)
 	case p.away:
 		if record.Delivery, record.Reason = p.delivery, p.reason; answered != server.OutcomeCancelled {
 			record.Outcome = outcomeAway

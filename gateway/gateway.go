@@ -79,6 +79,7 @@ type Gateway struct {
 	server     *server.Server
 	set        *sessions.Set
 	known      *catalogue.Catalogue
+	sight      sight
 	announcer  announcer
 	lifecycle  lifecycle
 	notifier   *notifier
@@ -120,9 +121,9 @@ func New(o Options) *Gateway {
 		}
 		g.known = known
 	}
-	g.announcer.announce = g.announce
+	g.sight.known, g.announcer.announce = g.known, g.announce
 	g.search.Call = g.callNamed
-	g.search.Snapshot = func(ctx context.Context) *catalogue.Snapshot { return g.warm(ctx, catalogue.Tools) }
+	g.search.Snapshot, g.search.Visible = g.searched, g.searchable
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, OnDemand: g.lifecycle.isLater})
 	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known, g.lifecycle.sweep = g.set, g.log(), g.upstreams, g.isKept, g.isKnown, g.tasks.Sweep
@@ -261,6 +262,7 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 		return sessions.Changes{}, err
 	}
 	g.adopt(file, p)
+	g.announcer.add(g.sight.follow(p.policy)...)
 	defer g.notifier.notify()
 	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
 	g.announcer.add(g.known.Apply(p.names, p.servers())...)

@@ -31,7 +31,8 @@ type fleet struct {
 	t       *testing.T
 	version string // of the sessions with servers
 
-	identity string // of the clients that come next; "": they have no login
+	identity  string // of the clients that come next; "": they have no login
+	principal any    // what that login says
 
 	mu      sync.Mutex
 	servers map[string]*server.Server
@@ -164,7 +165,7 @@ func (f *fleet) apply(file *mcpjson.File) {
 func (f *fleet) client(version string, o client.Options) *client.Session {
 	f.t.Helper()
 	o.ProtocolVersion, o.FailFast = version, true
-	who := &transport.Origin{Identity: f.identity}
+	who := &transport.Origin{Identity: f.identity, Principal: f.principal}
 	accept := func(link transport.Link) {
 		if who.Identity != "" {
 			link = peertest.From(who, link)

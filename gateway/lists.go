@@ -151,14 +151,14 @@ func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) (size int) {
 func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 	return func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 		if kind == catalogue.Tools && searches(ctx) {
-			return g.encode(ctx, g.known.Snapshot(), kind, search.Tools(), nil)
+			return g.encode(ctx, g.sight.now(ctx), kind, search.Tools(), nil)
 		}
 		var asked protocol.ListToolsParams
 		if err := protocol.Unmarshal(params, &asked); err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 		}
 		now := g.warm(ctx, kind)
-		items, next, err := now.Page(kind, asked.Cursor, pageSize, nil)
+		items, next, err := now.Page(kind, asked.Cursor, pageSize)
 		if err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 		}
@@ -173,7 +173,7 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 	}
 }
 
-// warm returns what is known, once every server has said what it has. An empty list of a server that is just starting would be taken for
+// warm returns what is known to the client of a request, once every server has said what it has. An empty list of a server that is just starting would be taken for
 // the truth. Those that do not answer in time are left out.
 func (g *Gateway) warm(ctx context.Context, kind catalogue.Kind) *catalogue.Snapshot {
 	return g.warmFor(ctx, kind, func(*catalogue.Snapshot) bool { return false })
@@ -185,17 +185,32 @@ func (g *Gateway) warmFor(ctx context.Context, kind catalogue.Kind, isEnough fun
 	defer cancel()
 	for {
 		changed := g.known.Changed()
-		now := g.known.Snapshot()
+		now := g.sight.now(ctx)
 		if isEnough(now) || len(now.Missing(kind)) == 0 {
 			return now
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			now = g.known.Snapshot()
+			now = g.sight.now(ctx)
 			isEnough(now)
 			return now
 		}
+	}
+}
+
+// searched returns all tools, of which there is one index for all clients.
+func (g *Gateway) searched(ctx context.Context) *catalogue.Snapshot {
+	g.warm(ctx, catalogue.Tools)
+	return g.known.Snapshot()
+}
+
+// searchable returns what tells which tools the client of a request may find. The index may be older than what is known.
+func (g *Gateway) searchable(ctx context.Context) func(catalogue.Item) bool {
+	seen := g.sight.now(ctx)
+	return func(item catalogue.Item) bool {
+		now, found := seen.Find(catalogue.Tools, item.Name)
+		return found && now.Server == item.Server
 	}
 }
 
@@ -234,7 +249,7 @@ func sizeOf(items []catalogue.Item) int {
 // hints returns the members that say how long a modern client may keep a list.
 func (g *Gateway) hints(now *catalogue.Snapshot, kind catalogue.Kind) string {
 	hint, scope := now.Hint(kind, g.isAway), protocol.CachePublic
-	if hint.Private {
+	if hint.Private || g.sight.isPrivate() {
 		scope = protocol.CachePrivate
 	}
 	return fmt.Sprintf(`,"ttlMs":%d,"cacheScope":"%s"`, hint.TTL.Milliseconds(), scope)

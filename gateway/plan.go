@@ -8,6 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -19,6 +20,7 @@ type plan struct {
 	entries  []entry          // what is offered, in the order of the file
 	mistakes map[string]error // by the names of servers
 	roots    []protocol.Root  // of servers without their own
+	policy   *policy.Policy   // nil: the file has none
 }
 
 // An entry is a server of the file.
@@ -48,7 +50,7 @@ func planOf(file *mcpjson.File, o given, before map[string]entry) (*plan, error)
 	if err != nil {
 		return nil, &ConfigError{file.Path, []error{file.Check()}} // which has the others, too
 	}
-	p := &plan{roots: o.roots}
+	p := &plan{roots: o.roots, policy: policy.New(top.Policy, top.Login.Groups)}
 	if top.Roots != nil {
 		p.roots = rootsOf(top.Roots)
 	}

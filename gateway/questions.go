@@ -124,7 +124,7 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 		return false
 	}
 	about, _ := protocol.MethodInfo(method)
-	now, name := g.known.Snapshot(), about.NameOf(params)
+	now, name := g.sight.now(ctx), about.NameOf(params)
 	item, found := now.Find(catalogue.Tools, name)
 	switch method {
 	case protocol.MethodGetPrompt:

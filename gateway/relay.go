@@ -77,7 +77,7 @@ func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.R
 	if place.taken {
 		ctx = context.WithValue(ctx, placeKey{}, &place)
 	}
-	result, away, err := g.relay(ctx, item.Server, protocol.MethodCallTool, own)
+	result, away, err := g.relay(ctx, item, protocol.MethodCallTool, own)
 	switch {
 	case away == nil:
 		return result, err
@@ -93,7 +93,7 @@ func (g *Gateway) getPrompt(ctx context.Context, params json.RawMessage) (json.R
 	if err != nil {
 		return nil, err
 	}
-	return g.relayed(ctx, item.Server, protocol.MethodGetPrompt, own)
+	return g.relayed(ctx, item, protocol.MethodGetPrompt, own)
 }
 
 // named finds a tool or prompt, and returns the params with the name that its server uses.
@@ -124,12 +124,15 @@ func withString(params json.RawMessage, member, text string) json.RawMessage {
 
 // find looks for what a client means. While nobody has it, and a server has not said yet what it has, it waits for that.
 func (g *Gateway) find(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kinds ...catalogue.Kind) (item catalogue.Item, found bool) {
-	item, found = in(g.known.Snapshot())
+	item, found = in(g.sight.now(ctx))
 	for i := 0; !found && i < len(kinds); i++ {
 		g.warmFor(ctx, kinds[i], func(now *catalogue.Snapshot) bool {
 			item, found = in(now)
 			return found
 		})
+	}
+	if !found && g.options.Audit != nil {
+		g.sight.noteDenied(ctx, in, kinds[0])
 	}
 	return item, found
 }
@@ -150,7 +153,7 @@ func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (jso
 	if !found {
 		return nil, notFound(ctx, uri)
 	}
-	result, err := g.relayed(ctx, item.Server, protocol.MethodReadResource, params)
+	result, err := g.relayed(ctx, item, protocol.MethodReadResource, params)
 	return result, inEra(ctx, err, uri)
 }
 
@@ -175,7 +178,7 @@ func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.Ra
 	if asked.isPrompt() {
 		params = jsonrpc.Replace(params, "ref", withString(ref, "name", item.Own))
 	}
-	return g.relayed(ctx, item.Server, protocol.MethodComplete, params)
+	return g.relayed(ctx, item, protocol.MethodComplete, params)
 }
 
 func (r *reference) isPrompt() bool { return r.Type != protocol.ReferenceResource }
@@ -192,26 +195,27 @@ func (r *reference) in(now *catalogue.Snapshot) (catalogue.Item, bool) {
 }
 
 // relayed does what relay does, for a method whose results cannot say that a server is away.
-func (g *Gateway) relayed(ctx context.Context, name, method string, params json.RawMessage) (json.RawMessage, error) {
-	result, away, err := g.relay(ctx, name, method, params)
+func (g *Gateway) relayed(ctx context.Context, to catalogue.Item, method string, params json.RawMessage) (json.RawMessage, error) {
+	result, away, err := g.relay(ctx, to, method, params)
 	if away != nil {
 		return nil, away.fault()
 	}
 	return result, err
 }
 
-// relay passes a request of a client on. If the server has not answered, away says what became of the call.
-func (g *Gateway) relay(ctx context.Context, name, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
+// relay passes a request of a client on, to the server of what it is about. If the server has not answered, away says what became of the call.
+func (g *Gateway) relay(ctx context.Context, to catalogue.Item, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
 	if params, err = withAnswers(ctx, params); err != nil {
 		return nil, nil, err
 	}
-	u := g.upstream(name)
+	u := g.upstream(to.Server)
 	if u == nil {
-		return nil, removed(name), nil
+		return nil, removed(to.Server), nil
 	}
 	result, away, err = g.passOn(ctx, u, method, params)
 	if g.options.Audit != nil {
 		p := passageOf(u.Name, method, params, g.options.Digest)
+		p.rule = g.sight.rule(ctx, to, method)
 		if p.failed = method == protocol.MethodCallTool && isToolError(result); away != nil {
 			p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
 		}

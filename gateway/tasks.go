@@ -174,7 +174,7 @@ func mustAwait(ctx context.Context, item catalogue.Item) bool {
 func (g *Gateway) awaitTask(ctx context.Context, item catalogue.Item, own json.RawMessage) (json.RawMessage, error) {
 	t := &tasks.Task{Server: item.Server}
 	asked := append(jsonrpc.AppendMembers([]byte(`{"task":{}`), own, "task"), '}')
-	result, away, err := g.relay(context.WithValue(ctx, awaitedKey{}, t), item.Server, protocol.MethodCallTool, asked)
+	result, away, err := g.relay(context.WithValue(ctx, awaitedKey{}, t), item, protocol.MethodCallTool, asked)
 	switch {
 	case away != nil:
 		return away.toolResult()
@@ -187,7 +187,7 @@ func (g *Gateway) awaitTask(ctx context.Context, item catalogue.Item, own json.R
 // awaitResult waits for the end of a task. If its server is lost, nobody knows how far it came, although the server was not asked about it.
 func (g *Gateway) awaitResult(ctx context.Context, t *tasks.Task) (json.RawMessage, error) {
 	about := replaced(json.RawMessage("{}"), "taskId", t.Own)
-	result, away, err := g.relay(ctx, t.Server, protocol.MethodGetTaskResult, about)
+	result, away, err := g.relay(ctx, catalogue.Item{Server: t.Server}, protocol.MethodGetTaskResult, about)
 	if ctx.Err() != nil {
 		g.cancelAwaited(ctx, t.Server, about)
 	}
@@ -207,7 +207,7 @@ const cancelTime = 5 * time.Second
 func (g *Gateway) cancelAwaited(ctx context.Context, name string, about json.RawMessage) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
-	_, _, _ = g.relay(ctx, name, protocol.MethodCancelTask, about) // it may have ended meanwhile
+	_, _, _ = g.relay(ctx, catalogue.Item{Server: name}, protocol.MethodCancelTask, about) // it may have ended meanwhile
 }
 
 // kept returns what is kept of a task, for the case that its server is lost.
@@ -275,7 +275,7 @@ func (g *Gateway) askAbout(ctx context.Context, t *tasks.Task, method string, pa
 	case g.isLost(u, t):
 		return g.lost(t, method, "it has ended since")
 	}
-	result, err := g.relayed(context.WithValue(ctx, taskKey{}, t), t.Server, method, withString(params, "taskId", t.Own))
+	result, err := g.relayed(context.WithValue(ctx, taskKey{}, t), catalogue.Item{Server: t.Server}, method, withString(params, "taskId", t.Own))
 	switch {
 	case err != nil && g.isLost(u, t):
 		return g.lost(t, method, "it has ended since")

@@ -6,11 +6,12 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // Call calls a tool, by the name that clients use. It is a client of this gateway for as long as the call takes, so it has no way of its own: what
-// a client may not call, or not now, is refused as theirs would be. A server that asks something is told that this client cannot be asked.
+// no client may call, or not now, is refused as theirs would be. No policy limits it, and a record names the person as Admin. A server that asks something is told that this client cannot be asked.
 func (g *Gateway) Call(ctx context.Context, tool string, arguments json.RawMessage) (result json.RawMessage, err error) {
 	params, err := protocol.Marshal(&protocol.CallToolParams{Name: tool, Arguments: arguments})
 	if err != nil {
@@ -20,7 +21,7 @@ func (g *Gateway) Call(ctx context.Context, tool string, arguments json.RawMessa
 	o.Conn.Log = g.log()
 	person := client.New(protocol.Implementation{Name: Admin, Version: g.options.Info.Version}, o)
 	defer person.Close(context.WithoutCancel(ctx))
-	session, err := person.Connect(ctx, inmem.New(g.server.Accept, inmem.Options{}))
+	session, err := person.Connect(ctx, inmem.New(func(link transport.Link) { g.server.Accept(&personalLink{link}) }, inmem.Options{}))
 	if err != nil {
 		return nil, err
 	}

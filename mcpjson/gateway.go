@@ -22,6 +22,7 @@ type Gateway struct {
 	Login          Login          // who may use the gateway
 	TrustedProxies []netip.Prefix // whose clients are those that they name, and who end TLS
 	Audit          Audit
+	Policy         Policy
 }
 
 // An Audit says where the gateway keeps who has asked what; see package gateway/audit.
@@ -38,7 +39,37 @@ type Login struct {
 	Tokens  string   // the path of a file of package auth/tokens
 	Issuers []string // the URLs of the OAuth authorization servers whose tokens are accepted
 	Scopes  []string // that a token of an issuer must have
+	Groups  string   // the claim that has the groups of a user; "": groups
 }
+
+// A Policy says which users of a gateway may see and call what. What both its parts have to say, if they are there, must allow it.
+type Policy struct {
+	Rules    []Grant // nil: there are none. The first that allows or denies something decides; what none names is denied
+	Personas []Grant // nil: there are none. Who has several may do what one of them allows, and none denies; who has none may do nothing
+}
+
+// A Grant is one rule or persona of a policy.
+type Grant struct {
+	Place string // such as mcp.json:12:7: bowline.policy[0]
+	Name  string // of a persona
+	// Who has it: * stands for everybody, group:NAME for a group, claim:NAME=VALUE for those whose login says so, and everything else for the identity of
+	// a user, such as "token ada". In all of them * stands for any text, and ? for one character.
+	Who      []string
+	Servers  []string  // to which a persona is limited; nil: it is not
+	Allow    []Pattern // nil: everything in a persona, nothing in a rule
+	Deny     []Pattern // wins over Allow
+	ReadOnly bool      // of tools only those that say readOnlyHint
+}
+
+// A Pattern names tools, prompts and resources: the server as in the file, a slash, and the name or URI that the server uses, or * for all. In both * stands
+// for any text, and ? for one character.
+type Pattern struct {
+	Text  string
+	Place string // in the file
+}
+
+// MaxGrants is how many rules and personas a policy may have together.
+const MaxGrants = 256
 
 // Hosting is the part of a server's block bowline that says how a gateway offers the server. Other programs do not look
 // at it, and it does not count for Server.Same: to change it restarts no server.

@@ -29,8 +29,15 @@ func TestTheBlockOfAGateway(t *testing.T) {
 			URL: "https://t.example/mcp", Login: Login{Tokens: filepath.FromSlash("/p/t.json")}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		`{"servers": {}, "bowline": {"audit": {"file": "a.jsonl", "arguments": "none", "onFull": "block", "sync": true, "keep": 9}}}`: {
 			Audit: Audit{File: filepath.FromSlash("/p/a.jsonl"), NoArguments: true, Block: true, Sync: true, Keep: 9}},
-		`{"servers": {}, "bowline": {"auth": {"issuers": ["https://a.example"], "scopes": ["mcp"]}}}`: {Login: Login{Issuers: []string{"https://a.example"}, Scopes: []string{"mcp"}}},
-		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`:         {HTTP: ":80", Roots: []string{}},
+		`{"servers": {}, "bowline": {"auth": {"issuers": ["https://a.example"], "scopes": ["mcp"], "groups": "roles"}}}`: {Login: Login{Issuers: []string{"https://a.example"}, Scopes: []string{"mcp"}, Groups: "roles"}},
+		`{"servers": {"s": {"disabled": true}, "@o/t": {}}, "bowline": {"policy": [{"who": ["group:x", "claim:a=b"], "allow": ["s/*", "@o/t/*"]}, {"deny": ["*"]}], "personas": {
+			"p": {"who": "token a", "servers": ["s"], "readOnly": true, "allow": [], "deny": ["?/x"]}}}}`: {Policy: Policy{
+			Rules: []Grant{{Place: "/p/mcp.json:1:75: bowline.policy[0]", Who: []string{"group:x", "claim:a=b"}, Allow: []Pattern{{"s/*", "/p/mcp.json:1:119: bowline.policy[0].allow[0]"}, {"@o/t/*", "/p/mcp.json:1:126: bowline.policy[0].allow[1]"}}},
+				{Place: "/p/mcp.json:1:138: bowline.policy[1]", Who: []string{"*"}, Deny: []Pattern{{"*", "/p/mcp.json:1:148: bowline.policy[1].deny[0]"}}}},
+			Personas: []Grant{{Place: "/p/mcp.json:2:4: bowline.personas.p", Name: "p", Who: []string{"token a"}, Servers: []string{"s"}, ReadOnly: true, Allow: []Pattern{}, Deny: []Pattern{{"?/x", "/p/mcp.json:2:86: bowline.personas.p.deny[0]"}}}}}},
+		`{"servers": {}, "bowline": {"policy": [], "personas": {}}}`:                          {Policy: Policy{Rules: []Grant{}, Personas: []Grant{}}},
+		`{"servers": {}, "bowline": {"policy": null, "personas": null}}`:                      {},
+		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
 	} {
 		f, err := parse("/p/mcp.json", text, variables{"HOST": "localhost"})
 		if err != nil {
@@ -91,7 +98,7 @@ func read(t *testing.T, block string) *Server {
 // Guarantees: G-0018.3, G-0018.4, G-0018.20
 func TestMistakesOfAGateway(t *testing.T) {
 	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
-	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies, audit"
+	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies, audit, policy, personas"
 	for _, c := range []struct{ text, want string }{
 		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
 		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
@@ -122,6 +129,19 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"auth": {"tokens": "t", "issuers": ["https://${SECRET}"]}}`), "m:2:37: bowline.auth.issuers: there is a file of tokens as well: choose one"},
 		{top(`{"auth": {"tokens": "t", "scopes": ["s"]}}`), "m:2:36: bowline.auth.scopes: only tokens of issuers have scopes"},
 		{top(`{"trustedProxies": ["::1", "proxy"]}`), "m:2:20: bowline.trustedProxies: number 2 is neither an address nor a prefix such as 10.0.0.0/8"},
+		{top(`{"auth": {"tokens": "t", "groups": "g"}}`), "m:2:36: bowline.auth.groups: only tokens of issuers have groups"},
+		{top(`{"policy": {}}`), "m:2:12: bowline.policy: expected an array of rules, got an object"},
+		{top(`{"policy": [{"who": "*"}]}`), "m:2:13: bowline.policy[0]: it neither allows nor denies anything"},
+		{top(`{"policy": ["*"]}`), "m:2:13: bowline.policy[0]: expected an object, got a string\nm:2:13: bowline.policy[0]: it neither allows nor denies anything"},
+		{top(`{"policy": [{"servers": []}]}`), "m:2:13: bowline.policy[0]: it neither allows nor denies anything\nm:2:14: bowline.policy[0].servers: unknown: there are only who, allow, deny here"},
+		{top(`{"policy": [{"who": 1, "allow": ["*"]}]}`), "m:2:21: bowline.policy[0].who: expected a string, or an array of strings, got a number"},
+		{top(`{"policy": [{"who": ["claim:a"], "allow": ["*"]}]}`), "m:2:22: bowline.policy[0].who[0]: expected *, group:NAME, claim:NAME=VALUE, or an identity such as token ada"},
+		{top(`{"policy": [{"who": "", "allow": ["*"]}]}`), "m:2:21: bowline.policy[0].who: expected *, group:NAME, claim:NAME=VALUE, or an identity such as token ada"},
+		{top(`{"policy": [{"allow": "*"}]}`), "m:2:23: bowline.policy[0].allow: expected an array of strings, got a string"},
+		{top(`{"policy": [{"deny": ["*", "read"]}]}`), "m:2:28: bowline.policy[0].deny[1]: expected a server, a slash and a name, such as files/read_*, or *"},
+		{strings.Replace(server(`"command": "x"`), `{"servers"`, `{"bowline": {"policy": [{"deny": ["aa/*"]}]}, "servers"`, 1), `m:1:35: bowline.policy[0].deny[0]: the file has no server "aa": did you mean a? It has: a`},
+		{top(`{"personas": {"p": {}}}`), `m:2:15: bowline.personas.p: who has it? For everybody, write "who": "*"`},
+		{top(`{"personas": {"p": {"who": "*", "servers": ["${SECRET}"]}}}`), "m:2:45: bowline.personas.p.servers[0]: the file has no server \"${SECRET}\": it has none"},
 		{top(`{"rate": {"perHour": 1}}`), "m:2:11: bowline.rate.perHour: unknown: there are only perMinute, inFlight here"},
 		{top(`{"rate": {"inFlight": 0}}`), "m:2:23: bowline.rate.inFlight: expected a whole number from 1 to 1000000"},
 		{server(`"command": "x", "bowline": {"toolRates": {"a": 1.5}}`), "m:2:54: servers.a.bowline.toolRates.a: expected a whole number from 1 to 1000000"},

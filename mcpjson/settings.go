@@ -105,7 +105,7 @@ const (
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit", "policy", "personas"}
 	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share"}
 )
 
@@ -123,7 +123,7 @@ func readGateway(v *values, n node) *Gateway {
 	}
 	_, g.URL, _ = v.string(own["url"])
 	g.Login, g.TrustedProxies = readLogin(v, own["auth"]), readProxies(v, own["trustedProxies"])
-	g.Audit = readAudit(v, own["audit"])
+	g.Audit, g.Policy = readAudit(v, own["audit"]), readPolicy(v, own)
 	adminNames := []string{"socket", "http"}
 	admin := v.settings(own["admin"], v.unknown(adminNames), adminNames...)
 	g.AdminSocket, g.AdminHTTP = v.path(admin["socket"]), readAddress(v, admin["http"])
@@ -132,12 +132,15 @@ func readGateway(v *values, n node) *Gateway {
 
 // readLogin reads who may use the gateway. Two ways at once would leave open which of two users of one name is meant.
 func readLogin(v *values, n node) Login {
-	names := []string{"tokens", "issuers", "scopes"}
+	names := []string{"tokens", "issuers", "scopes", "groups"}
 	own := v.settings(n, v.unknown(names), names...)
-	l := Login{v.path(own["tokens"]), v.strings(own["issuers"]), v.strings(own["scopes"])}
+	l := Login{Tokens: v.path(own["tokens"]), Issuers: v.strings(own["issuers"]), Scopes: v.strings(own["scopes"])}
+	_, l.Groups, _ = v.string(own["groups"])
 	switch {
 	case l.Tokens != "" && len(l.Issuers) > 0:
 		v.wrong(own["issuers"], "there is a file of tokens as well: choose one")
+	case l.Groups != "" && len(l.Issuers) == 0:
+		v.wrong(own["groups"], "only tokens of issuers have groups")
 	case len(l.Scopes) > 0 && len(l.Issuers) == 0:
 		v.wrong(own["scopes"], "only tokens of issuers have scopes")
 	case !n.absent() && l.Tokens == "" && len(l.Issuers) == 0:

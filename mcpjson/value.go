@@ -163,22 +163,34 @@ func (v *values) expand(n node, text string) (expanded string, ok bool) {
 }
 
 // strings returns the elements of an array.
-func (v *values) strings(n node) []string {
+func (v *values) strings(n node) (all []string) {
+	for _, element := range v.elements(n, "an array of strings") {
+		_, expanded, _ := v.string(element)
+		all = append(all, expanded)
+	}
+	return all
+}
+
+// elements returns the elements of an array of what is expected.
+func (v *values) elements(n node, expected string) (all []node) {
 	if n.absent() {
 		return nil
 	}
 	array, ok := n.value.(*hujson.Array)
 	if !ok {
-		v.expected(n, "an array of strings")
+		v.expected(n, expected)
 		return nil
 	}
-	var all []string
 	for i, element := range array.Elements {
-		at := node{path: fmt.Sprintf("%s[%d]", n.path, i), at: element.StartOffset, value: element.Value}
-		_, expanded, _ := v.string(at)
-		all = append(all, expanded)
+		all = append(all, node{path: fmt.Sprintf("%s[%d]", n.path, i), at: element.StartOffset, value: element.Value})
 	}
 	return all
+}
+
+// place returns where a value is, for people.
+func (v *values) place(n node) string {
+	line, column := v.file.position(n.at)
+	return fmt.Sprintf("%s:%d:%d: %s", v.file.Path, line, column, n.path)
 }
 
 // scalar reads a string, or the text of a number or boolean.

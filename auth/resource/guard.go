@@ -73,6 +73,7 @@ type Principal struct {
 	Claims  json.RawMessage // all claims of the token, or the whole introspection response
 
 	guard          *Guard
+	texts          func() map[string][]string // of the claims
 	identity       string
 	key            string    // the thumbprint of the key that the token is bound to; "": none
 	bearer         bool      // the token came as a bearer token
@@ -107,6 +108,15 @@ func (p *Principal) Has(scope string) bool {
 	return slices.ContainsFunc(p.Scopes, func(granted string) bool {
 		return granted == scope || p.guard.options.Implies != nil && p.guard.options.Implies(granted, scope)
 	})
+}
+
+// Claim returns the text of a claim of the token, or its texts if the claim is a list of texts, such as the groups of a user. A claim of another
+// form, or that the token does not have, has none. The result is read-only.
+func (p *Principal) Claim(name string) []string {
+	if p.texts == nil { // no Guard has made it
+		return textsOf(p.Claims)[name]
+	}
+	return p.texts()[name]
 }
 
 // Allow implements streamable.Caller. It denies an operation if the token lacks one of the

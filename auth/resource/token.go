@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -223,6 +224,7 @@ func (g *Guard) read(from *issuer, payload []byte) (*Principal, error) {
 		return nil, invalid("the token has neither subject nor client")
 	}
 	var err error
+	p.texts = sync.OnceValue(func() map[string][]string { return textsOf(p.Claims) })
 	p.key, err = g.confirmation(c.Confirmed)
 	return p, err
 }

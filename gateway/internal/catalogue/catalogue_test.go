@@ -230,6 +230,61 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// A URI that the file denies is not found by a template, at whatever server.
+//
+// Guarantees: G-0090.10
+func TestDenyWinsOverTemplates(t *testing.T) {
+	a, b := Server{Name: "a", Filter: map[Kind]Filter{Resources: {Deny: []string{"x://secret*"}}}}, Server{Name: "b"}
+	s := Empty().Apply(planned(a, b), []Server{a, b}).Learn(a, Templates, uris("uriTemplate", "x://{id}")).Learn(b, Templates, uris("uriTemplate", "x://{id}"))
+	if item, found := s.Resource("x://open"); !found || item.Server != "a" {
+		t.Error("what is not denied is not found")
+	}
+	if item, found := s.Resource("x://secret1"); found {
+		t.Errorf("what is denied is found at %s", item.Server)
+	}
+}
+
+// Who sees a part finds only what is in it, and a URI at its own server or nowhere.
+//
+// Guarantees: G-0098.1
+func TestAPart(t *testing.T) {
+	a, b := Server{Name: "a"}, Server{Name: "b"}
+	s := Empty().Apply(planned(a, b), []Server{a, b}).
+		Learn(a, Resources, uris("uri", "x://1", "x://2")).Learn(b, Templates, uris("uriTemplate", "x://{id}", "y://{id}"))
+	hides := func(hidden ...string) *Snapshot {
+		return s.For(func(kind Kind, item Item) bool { return !slices.Contains(hidden, item.Own) })
+	}
+	for _, c := range []struct {
+		seen      *Snapshot
+		uri, want string
+	}{
+		{hides(), "x://1", "a"}, {hides(), "x://3", "b"}, {hides("x://1"), "x://1", ""}, {hides("x://1"), "x://2", "a"},
+		{hides("x://3"), "x://3", ""}, {hides("x://{id}"), "x://3", ""}, {hides("x://{id}"), "x://1", "a"}, {hides("x://{id}"), "y://3", "b"}, {hides(), "z://1", ""},
+	} {
+		if item, found := c.seen.Resource(c.uri); item.Server != c.want && found || found != (c.want != "") {
+			t.Errorf("%s is found at %q, want %q", c.uri, item.Server, c.want)
+		}
+	}
+	if seen := hides("x://1"); seen.Digest(Resources) == s.Digest(Resources) || seen.Digest(Templates) != s.Digest(Templates) || len(seen.Items(Resources)) != 1 {
+		t.Error("the lists are not those of the part")
+	}
+}
+
+// A tool says that it only reads by true, once, and by nothing else.
+//
+// Guarantees: G-0098.3
+func TestReadOnly(t *testing.T) {
+	for annotations, want := range map[string]bool{
+		`{"readOnlyHint":true}`: true, `{"a":{},"readOnlyHint":true}`: true, `{"readOnlyHint":false}`: false, `{"readOnlyHint":"true"}`: false, `{"readOnlyHint":1}`: false,
+		`{}`: false, `null`: false, `{"readonlyhint":true}`: false, `{"readOnlyHint":true,"readOnlyHint":false}`: false, `{"x":{"readOnlyHint":true}}`: false,
+	} {
+		e, _, err := acceptOne(Tools, json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"annotations":`+annotations+`}`))
+		if err != nil || e.reads != want {
+			t.Errorf("%s: %v, %v", annotations, e.reads, err)
+		}
+	}
+}
+
 // A URI belongs to the server that lists it, and otherwise to the first that has a template for it.
 //
 // Guarantees: G-0090.11
@@ -257,28 +312,28 @@ func TestResourcesAreFoundByURIAndTemplate(t *testing.T) {
 func TestPages(t *testing.T) {
 	s := Server{Name: "s"}
 	known := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tools("a", "b", "c", "d", "e")).Learn(s, Prompts, tools("a", "b"))
-	first, cursor, err := known.Page(Tools, nil, 2, nil)
+	first, cursor, err := known.Page(Tools, nil, 2)
 	if err != nil || cursor == nil {
 		t.Fatalf("no next page: %v", err)
 	}
 	equal(t, "the first page", called(first), []string{"s__a", "s__b"})
-	unchanged, _, _ := known.Page(Tools, cursor, 2, nil)
+	unchanged, _, _ := known.Page(Tools, cursor, 2)
 	equal(t, "the second page", called(unchanged), []string{"s__c", "s__d"})
 	known = known.Learn(s, Tools, tools("a", "aa", "c", "cc", "e")) // the item of the cursor has gone
-	second, cursor, _ := known.Page(Tools, cursor, 2, func(item Item) bool { return item.Own != "cc" })
+	second, cursor, _ := known.For(func(_ Kind, item Item) bool { return item.Own != "cc" }).Page(Tools, cursor, 2)
 	equal(t, "the second page after changes", called(second), []string{"s__c", "s__e"})
 	if cursor != nil {
 		t.Errorf("there is a third page at %s", *cursor)
 	}
-	_, ofPrompts, _ := known.Page(Prompts, nil, 1, nil)
+	_, ofPrompts, _ := known.Page(Prompts, nil, 1)
 	for _, foreign := range []string{"", "2", "eyJwYWdlIjoyfQ", encode(Tools, "x") + "=", encode(Tools, "x")[1:], *ofPrompts} {
-		_, _, err := known.Page(Tools, &foreign, 2, nil)
+		_, _, err := known.Page(Tools, &foreign, 2)
 		var refused *CursorError
 		if !errors.As(err, &refused) || refused.Kind != Tools || !strings.Contains(err.Error(), "list of tools") {
 			t.Errorf("the cursor %q: %v", foreign, err)
 		}
 	}
-	if page, _, err := known.Page(Prompts, ofPrompts, 0, nil); err != nil || len(page) != 1 {
+	if page, _, err := known.Page(Prompts, ofPrompts, 0); err != nil || len(page) != 1 {
 		t.Errorf("a size of 0: %v, %v", page, err)
 	}
 }

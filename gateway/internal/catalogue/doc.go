@@ -6,7 +6,7 @@
 //	err = known.Save()
 //
 //	now := known.Snapshot()                        // immutable; one for the whole of a request
-//	items, next, err := now.Page(catalogue.Tools, cursor, 1000, visible)
+//	items, next, err := now.Page(catalogue.Tools, cursor, 1000)
 //	tool, ok := now.Find(catalogue.Tools, "files__read")  // tool.Server and tool.Own say whom to ask, and for what
 //	resource, ok := now.Resource("file:///a")             // by its URI, then by the templates
 //

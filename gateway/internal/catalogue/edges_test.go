@@ -63,7 +63,7 @@ func TestSizeOfAPage(t *testing.T) {
 	known := start.Learn(s, Tools, list)
 	var cursor *string
 	for _, want := range []int{4, 4, 1} {
-		page, next, err := known.Page(Tools, cursor, 100, nil)
+		page, next, err := known.Page(Tools, cursor, 100)
 		if err != nil || len(page) != want || (next == nil) != (want == 1) {
 			t.Fatalf("a page has %d entries, want %d; %v", len(page), want, err)
 		}

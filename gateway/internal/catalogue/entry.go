@@ -56,6 +56,7 @@ type entry struct {
 	own    string          // its name or URI
 	raw    json.RawMessage // as the server has it, without white space
 	name   span            // where raw has the name of a tool or prompt
+	reads  bool            // it says that it only reads
 	item   Item            // as it is offered
 	notice string          // if its name could not be kept
 }
@@ -66,7 +67,7 @@ func (e entry) named(plan *names.Plan, of Server, kind Kind) entry {
 	if text, described := of.Describe[e.own]; described && kind == Tools {
 		raw, name = describe(raw, text)
 	}
-	e.item, e.notice = Item{Server: of.Name, Own: e.own, Name: e.own, Raw: raw}, ""
+	e.item, e.notice = Item{Server: of.Name, Own: e.own, Name: e.own, Raw: raw, ReadOnly: e.reads}, ""
 	if kind == Tools || kind == Prompts {
 		e.item.Name, e.notice = plan.Name(of.Name, of.called(kind, e.own))
 		if e.item.Name != e.own && e.item.Name != "" {
@@ -184,6 +185,7 @@ func acceptOne(kind Kind, raw json.RawMessage) (e entry, cut int, err error) {
 	if err := e.check(kind, found); err != nil {
 		return e, 0, err
 	}
+	e.reads = kind == Tools && isReadOnly(compact, found["annotations"])
 	if description := text(compact, found["description"]); len(description) > MaxDescription {
 		cut = len(description)
 		e.raw = splice(e.raw, found["description"], beginning(description, MaxDescription))
@@ -196,6 +198,17 @@ func acceptOne(kind Kind, raw json.RawMessage) (e entry, cut int, err error) {
 		return e, 0, fmt.Errorf("%s has %d bytes, more than %d", shown(e.own), len(e.raw), MaxEntry)
 	}
 	return e, cut, nil
+}
+
+// isReadOnly reports whether annotations say so. Who repeats a member says nothing.
+func isReadOnly(raw []byte, annotations span) bool {
+	if annotations.start == annotations.end || raw[annotations.start] != '{' {
+		return false
+	}
+	inside := raw[annotations.start:annotations.end]
+	found, err := members(inside)
+	hint := found["readOnlyHint"]
+	return err == nil && string(inside[hint.start:hint.end]) == "true"
 }
 
 // check says why a client could not read the entry.

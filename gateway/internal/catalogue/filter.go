@@ -15,31 +15,36 @@ type Filter struct {
 
 // Offers reports whether a name passes.
 func (f Filter) Offers(own string) bool {
-	is := func(pattern string) bool { return matches(pattern, own) }
-	return (f.Allow == nil || slices.ContainsFunc(f.Allow, is)) && !slices.ContainsFunc(f.Deny, is)
+	return (f.Allow == nil || anyMatches(f.Allow, own)) && !anyMatches(f.Deny, own)
 }
 
-// matches reports whether a text has the form of a pattern. It needs as many steps as both are long, multiplied.
-func matches(pattern, text string) bool {
-	parts := strings.Split(pattern, "*")
-	last := len(parts) - 1
-	if last == 0 {
+func anyMatches(patterns []string, own string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return Matches(pattern, own) })
+}
+
+// Matches reports whether a text has the form of a pattern. It needs as many steps as both are long, multiplied.
+func Matches(pattern, text string) bool {
+	first, rest, several := strings.Cut(pattern, "*")
+	if !several {
 		return len(text) == len(pattern) && fits(pattern, text)
 	}
-	if len(text) < len(parts[0])+len(parts[last]) || !fits(parts[0], text) || !fits(parts[last], text[len(text)-len(parts[last]):]) {
+	if !fits(first, text) {
 		return false
 	}
-	text = text[len(parts[0]) : len(text)-len(parts[last])]
-	for _, part := range parts[1:last] {
+	text = text[len(first):]
+	for {
+		part, after, more := strings.Cut(rest, "*")
+		if !more {
+			return len(text) >= len(part) && fits(part, text[len(text)-len(part):])
+		}
 		for !fits(part, text) {
 			if text == "" {
 				return false
 			}
 			text = text[1:]
 		}
-		text = text[len(part):]
+		text, rest = text[len(part):], after
 	}
-	return true
 }
 
 // fits reports whether a text begins with a pattern without *.

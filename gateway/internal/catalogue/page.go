@@ -23,10 +23,10 @@ func (e *CursorError) Error() string {
 // with long entries must not cost a client the tools of all.
 const MaxPage = 4 << 20
 
-// Page returns up to size items that the client may see, MaxPage bytes together, after those before the cursor, and the cursor of the next page
+// Page returns up to size items, MaxPage bytes together, after those before the cursor, and the cursor of the next page
 // if there is one. A cursor names the last item of its page, so it holds when items come and go, on every node, and
-// after a restart. It fails with a [*CursorError]. Visible may be nil: everything is seen.
-func (s *Snapshot) Page(kind Kind, cursor *string, size int, visible func(Item) bool) (page []Item, next *string, err error) {
+// after a restart. It fails with a [*CursorError].
+func (s *Snapshot) Page(kind Kind, cursor *string, size int) (page []Item, next *string, err error) {
 	items := s.Items(kind)
 	if cursor != nil {
 		last, ok := decode(kind, *cursor)
@@ -39,7 +39,7 @@ func (s *Snapshot) Page(kind Kind, cursor *string, size int, visible func(Item) 
 		}
 		items = items[at:]
 	}
-	page, more := begin(items, size, visible)
+	page, more := begin(items, size)
 	if more {
 		last := encode(kind, page[len(page)-1].Name)
 		next = &last
@@ -48,18 +48,14 @@ func (s *Snapshot) Page(kind Kind, cursor *string, size int, visible func(Item) 
 }
 
 // begin returns the items of a page, and whether others follow.
-func begin(items []Item, size int, visible func(Item) bool) (page []Item, more bool) {
+func begin(items []Item, size int) (page []Item, more bool) {
 	bytes := 0
-	for _, item := range items {
-		if visible != nil && !visible(item) {
-			continue
+	for i, item := range items {
+		if bytes += len(item.Raw); i == max(size, 1) || i > 0 && bytes > MaxPage {
+			return items[:i], true
 		}
-		if bytes += len(item.Raw); len(page) == max(size, 1) || len(page) > 0 && bytes > MaxPage {
-			return page, true
-		}
-		page = append(page, item)
 	}
-	return page, false
+	return items, false
 }
 
 const checked = 6 // bytes of a digest, which tell our cursors from those of servers and of other lists

@@ -37,6 +37,7 @@ type Snapshot struct {
 	plan    *names.Plan
 	servers []server // in file order
 	merged  map[Kind]*merged
+	part    *part // nil: it is the whole
 }
 
 // A server is never changed, but replaced.
@@ -61,7 +62,8 @@ type Item struct {
 	Name   string          // what clients call it; of resources and templates, Own
 	Raw    json.RawMessage // the entry, with Name in place of Own. It must not be changed
 
-	sum [sha256.Size]byte // of Name and Raw
+	ReadOnly bool              // a tool says that it only reads
+	sum      [sha256.Size]byte // of Name and Raw
 }
 
 // Empty returns the Snapshot of a gateway without servers.
@@ -167,7 +169,7 @@ func merge(plan *names.Plan, servers []server, kind Kind) *merged {
 			m.items = append(m.items, e.item)
 			m.counts[from.Name]++
 			if kind == Templates {
-				m.addTemplate(e.item)
+				m.addTemplate(e.item, from.Filter[Resources].Deny)
 			}
 		}
 	}
@@ -300,4 +302,29 @@ func why(h names.Hidden) string {
 		return "names that begin so are those of another server"
 	}
 	return fmt.Sprintf("%s has the name %s", shown(h.By.Server), shown(h.Advertised))
+}
+
+// A part is what some clients see of a Snapshot.
+type part struct {
+	of  *Snapshot
+	may func(Kind, Item) bool
+}
+
+// For returns what those see of a whole Snapshot who may see only some of it. The rest is in it as little as what does not exist, so whoever uses it cannot
+// tell the two apart, by time either. Who owns a name or a URI is decided before: to hide something gives it to nobody else. May must always say the
+// same of the same item; it is also asked about URIs that no server has listed.
+func (s *Snapshot) For(may func(Kind, Item) bool) *Snapshot {
+	seen := &Snapshot{plan: s.plan, servers: s.servers, merged: make(map[Kind]*merged), part: &part{s, may}}
+	for _, kind := range Kinds() {
+		m := &merged{counts: make(map[string]int)}
+		for _, item := range s.merged[kind].items {
+			if may(kind, item) {
+				m.items = append(m.items, item)
+				m.counts[item.Server]++
+			}
+		}
+		m.digest = Digest(m.items)
+		seen.merged[kind] = m
+	}
+	return seen
 }

@@ -16,33 +16,47 @@ const longestTemplate = 2 << 10
 // A template finds its server for the URI of a resource that no server has listed.
 type template struct {
 	Item
-	begins     string // the text before its first variable
+	begins     string   // the text before its first variable
+	deny       []string // what its server must not be asked for
 	expression *regexp.Regexp
 }
 
-func (m *merged) addTemplate(item Item) {
+func (m *merged) addTemplate(item Item, deny []string) {
 	if expression, err := compile(item.Own); err == nil { // accept has checked it
 		begins, _, _ := strings.Cut(item.Own, "{")
-		m.templates = append(m.templates, template{item, begins, expression})
+		m.templates = append(m.templates, template{item, begins, deny, expression})
 	}
 }
 
 // Resource returns who has the resource with a URI: whoever lists it, or the first server, in file order, that has a
-// template for it. Its Own is the URI. An unknown URI is found nowhere: servers are not asked in turn, since the ones
-// that do not have it would learn of it.
+// template for it, unless the file denies the URI. Its Own is the URI. An unknown URI is found nowhere: servers are not asked in turn, since the ones
+// that do not have it would learn of it. Who sees only a part finds what is at its server for all, or nothing: hiding gives a URI to no other server.
 func (s *Snapshot) Resource(uri string) (Item, bool) {
+	if s.part == nil {
+		item, _, found := s.resource(uri)
+		return item, found
+	}
+	item, by, found := s.part.of.resource(uri)
+	if found && by != "" {
+		_, found = s.Find(Templates, by)
+	}
+	return item, found && s.part.may(Resources, item)
+}
+
+// resource also returns the template by which it was found.
+func (s *Snapshot) resource(uri string) (item Item, by string, found bool) {
 	if item, ok := s.Find(Resources, uri); ok {
-		return item, true
+		return item, "", true
 	}
 	if len(uri) > LongestURI {
-		return Item{}, false
+		return Item{}, "", false
 	}
 	for _, t := range s.merged[Templates].templates {
 		if strings.HasPrefix(uri, t.begins) && t.expression.MatchString(uri) {
-			return Item{Server: t.Server, Own: uri, Name: uri}, true
+			return Item{Server: t.Server, Own: uri, Name: uri}, t.Own, !anyMatches(t.deny, uri)
 		}
 	}
-	return Item{}, false
+	return Item{}, "", false
 }
 
 // inVariable are the characters that a variable may stand for, with those that separate the elements of a list.

@@ -24,8 +24,8 @@ type Endpoint struct {
 	// Snapshot returns what the gateway offers.
 	Snapshot func(context.Context) *catalogue.Snapshot
 
-	// Visible reports whether the client that asks may see a tool. Nil: it may see all.
-	Visible func(context.Context, catalogue.Item) bool
+	// Visible returns what reports whether the client that asks may see a tool. Nil: it may see all.
+	Visible func(context.Context) func(catalogue.Item) bool
 
 	// Call calls a tool as if the client had called it by its name: with everything that a gateway checks and counts.
 	Call func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
@@ -40,6 +40,11 @@ type indexed struct {
 	index *Index
 	of    *catalogue.Snapshot
 	until time.Time // when it may be made anew, if the tools have changed
+}
+
+// hidden reports of which items the client must not hear.
+func (i *indexed) hidden(visible func(catalogue.Item) bool) func(int) bool {
+	return func(at int) bool { return !visible(i.items[at]) }
 }
 
 // Tools are the endpoint's own, in the order of their names.
@@ -103,11 +108,11 @@ func (e *Endpoint) find(ctx context.Context, given arguments) (json.RawMessage, 
 		most = int(min(max(*given.Limit, 1), mostFound))
 	}
 	known := e.indexed(e.Snapshot(ctx))
-	found := known.index.Find(given.Query, most, func(i int) bool { return !e.visible(ctx, known.items[i]) })
+	found := known.index.Find(given.Query, most, known.hidden(e.visible(ctx)))
 	matches := make([]match, len(found))
 	for i, at := range found {
 		tool := decode(known.items[at].Raw)
-		matches[i] = match{known.items[at].Name, beginning(tool.Description), tool.parameters(), tool.isReadOnly()}
+		matches[i] = match{known.items[at].Name, beginning(tool.Description), tool.parameters(), known.items[at].ReadOnly}
 	}
 	if len(matches) == 0 {
 		return text("No tool has any of these words. Try others, or fewer: names of things, such as issue, file or page.")
@@ -133,7 +138,7 @@ func (e *Endpoint) call(ctx context.Context, by string, params json.RawMessage, 
 	switch {
 	case !found:
 		return unknown(given.Name)
-	case by == callReadOnlyTool && !decode(item.Raw).isReadOnly():
+	case by == callReadOnlyTool && !item.ReadOnly:
 		return failed("%s does not say that it only reads: call it with %s", given.Name, callTool)
 	}
 	name, err := protocol.Marshal(given.Name)
@@ -148,11 +153,14 @@ func (e *Endpoint) call(ctx context.Context, by string, params json.RawMessage, 
 
 func (e *Endpoint) tool(ctx context.Context, name string) (catalogue.Item, bool) {
 	item, found := e.Snapshot(ctx).Find(catalogue.Tools, name)
-	return item, found && e.visible(ctx, item)
+	return item, found && e.visible(ctx)(item)
 }
 
-func (e *Endpoint) visible(ctx context.Context, item catalogue.Item) bool {
-	return e.Visible == nil || e.Visible(ctx, item)
+func (e *Endpoint) visible(ctx context.Context) func(catalogue.Item) bool {
+	if e.Visible == nil {
+		return func(catalogue.Item) bool { return true }
+	}
+	return e.Visible(ctx)
 }
 
 // indexed returns the index of a snapshot, or that of an earlier one if a server changes its tools all the time.

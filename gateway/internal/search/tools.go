@@ -33,9 +33,6 @@ type definition struct {
 	InputSchema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	} `json:"inputSchema"`
-	Annotations struct {
-		ReadOnlyHint bool `json:"readOnlyHint"`
-	} `json:"annotations"`
 }
 
 func decode(raw json.RawMessage) (d definition) {
@@ -44,8 +41,6 @@ func decode(raw json.RawMessage) (d definition) {
 	}
 	return d
 }
-
-func (d definition) isReadOnly() bool { return d.Annotations.ReadOnlyHint }
 
 func (d definition) parameters() []string {
 	names := slices.Sorted(maps.Keys(d.InputSchema.Properties))

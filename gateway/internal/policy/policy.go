@@ -1,0 +1,176 @@
+//bowline:pure
+
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/mcpjson"
+)
+
+// Who makes a request.
+type Who struct {
+	Identity string // "": nobody has logged in
+	Claims   Claims // of the login; nil: there are none
+	Person   bool   // somebody at the page of the gateway, whom no policy limits
+}
+
+// Claims are what a login says of a user.
+type Claims interface {
+	// Claim returns the text of a claim, or its texts if it is a list. A claim that is neither, or is not there, has none.
+	Claim(name string) []string
+}
+
+// A Policy is who may do what. It is immutable.
+type Policy struct {
+	rules, personas part
+	groups          string // the claim
+	lines           []mcpjson.Grant
+}
+
+// A part is one of the two things that must allow something.
+type part struct {
+	there    bool
+	from, to int // of the lines
+}
+
+// New returns the policy of a file, or nil if the file limits nobody.
+func New(of mcpjson.Policy, groups string) *Policy {
+	if of.Rules == nil && of.Personas == nil {
+		return nil
+	}
+	if groups == "" {
+		groups = "groups"
+	}
+	count := len(of.Rules)
+	return &Policy{
+		rules: part{of.Rules != nil, 0, count}, personas: part{of.Personas != nil, count, count + len(of.Personas)},
+		groups: groups, lines: slices.Concat(of.Rules, of.Personas),
+	}
+}
+
+// A Class is what those have in common who see the same. It is comparable; there are as many as the lines of the policy can tell users apart.
+type Class struct {
+	lines  [mcpjson.MaxGrants / 64]uint64 // one bit for each that applies
+	person bool
+}
+
+// ClassOf returns the class of somebody.
+func (p *Policy) ClassOf(who Who) (class Class) {
+	if class.person = who.Person; class.person {
+		return class
+	}
+	for i := range p.lines {
+		if slices.ContainsFunc(p.lines[i].Who, func(text string) bool { return p.means(text, &who) }) {
+			class.lines[i/64] |= 1 << (i % 64)
+		}
+	}
+	return class
+}
+
+func (c *Class) has(line int) bool { return c.lines[line/64]>>(line%64)&1 == 1 }
+
+// means reports whether a text of the file means somebody.
+func (p *Policy) means(text string, who *Who) bool {
+	claim, value := p.groups, ""
+	if group, is := strings.CutPrefix(text, "group:"); is {
+		value = group
+	} else if claimed, is := strings.CutPrefix(text, "claim:"); is {
+		claim, value, _ = strings.Cut(claimed, "=")
+	} else {
+		return catalogue.Matches(text, who.Identity)
+	}
+	return who.Claims != nil && slices.ContainsFunc(who.Claims.Claim(claim), func(has string) bool { return catalogue.Matches(value, has) })
+}
+
+// A Decision says whether somebody may see and use something.
+type Decision struct {
+	Allowed bool
+	By      string // the place in the file of what decided, and why
+}
+
+// Decide decides about an item of a kind. It is the only place where that is done.
+func (p *Policy) Decide(class Class, kind catalogue.Kind, item catalogue.Item) Decision {
+	d := Decision{Allowed: true, By: "a person at the page may do everything"}
+	if class.person {
+		return d
+	}
+	if p.personas.there {
+		if d = p.byPersonas(&class, kind, item); !d.Allowed {
+			return d
+		}
+	}
+	if p.rules.there {
+		d = p.byRules(&class, item)
+	}
+	return d
+}
+
+// byRules takes the first that names the item.
+func (p *Policy) byRules(class *Class, item catalogue.Item) Decision {
+	for i := p.rules.from; i < p.rules.to; i++ {
+		if !class.has(i) {
+			continue
+		}
+		if by := covering(p.lines[i].Deny, item); by != "" {
+			return Decision{By: by}
+		}
+		if by := covering(p.lines[i].Allow, item); by != "" {
+			return Decision{Allowed: true, By: by}
+		}
+	}
+	return Decision{By: "bowline.policy: no rule for this user names it"}
+}
+
+// byPersonas lets everything be that one allows and none denies.
+func (p *Policy) byPersonas(class *Class, kind catalogue.Kind, item catalogue.Item) Decision {
+	d := Decision{By: "bowline.personas: no persona of this user allows it"}
+	for i := p.personas.from; i < p.personas.to; i++ {
+		if !class.has(i) {
+			continue
+		}
+		if by := covering(p.lines[i].Deny, item); by != "" {
+			return Decision{By: by}
+		}
+		if by := offers(&p.lines[i], kind, item); by != "" && !d.Allowed {
+			d = Decision{Allowed: true, By: by}
+		}
+	}
+	return d
+}
+
+// offers returns the place of what allows an item, or "".
+func offers(g *mcpjson.Grant, kind catalogue.Kind, item catalogue.Item) string {
+	switch {
+	case g.Servers != nil && !slices.Contains(g.Servers, item.Server), g.ReadOnly && kind == catalogue.Tools && !item.ReadOnly:
+		return ""
+	case g.Allow == nil:
+		return g.Place
+	}
+	return covering(g.Allow, item)
+}
+
+// covering returns the place of the first pattern that names an item, or "".
+func covering(patterns []mcpjson.Pattern, item catalogue.Item) string {
+	for i := range patterns {
+		if covers(patterns[i].Text, item) {
+			return patterns[i].Place
+		}
+	}
+	return ""
+}
+
+// covers tries every slash of a pattern: names of servers may have some, and names of tools and URIs, too.
+func covers(pattern string, item catalogue.Item) bool {
+	if pattern == "*" {
+		return true
+	}
+	for i := range len(pattern) {
+		if pattern[i] == '/' && catalogue.Matches(pattern[:i], item.Server) && catalogue.Matches(pattern[i+1:], item.Own) {
+			return true
+		}
+	}
+	return false
+}

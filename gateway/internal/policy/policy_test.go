@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/mcpjson"
+)
+
+type claims map[string][]string
+
+func (c claims) Claim(name string) []string { return c[name] }
+
+// read returns the policy of a block bowline.
+func read(t testing.TB, block string) *Policy {
+	t.Helper()
+	f, err := mcpjson.Parse("m", []byte(`{"mcpServers":{"a":{"command":"x"},"@b/c":{"command":"x"},"@b":{"command":"x"}},"bowline":{`+block+`}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := f.Gateway()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(top.Policy, top.Login.Groups)
+}
+
+// Of rules, the first one that names a thing and is about the user decides. What no rule names is denied. In personas, deny wins in whatever order. Both must allow.
+//
+// Guarantees: G-0098.2, G-0098.3
+func TestDecisions(t *testing.T) {
+	ada := Who{Identity: "token ada"}
+	dev := Who{Identity: "https://i s", Claims: claims{"groups": {"dev", "x"}, "mail": {"s@e"}}}
+	tool := func(server, own string) catalogue.Item { return catalogue.Item{Server: server, Own: own} }
+	for _, c := range []struct {
+		block string
+		who   Who
+		item  catalogue.Item
+		want  string // the beginning of the place; "" before it: denied
+	}{
+		{`"policy": [{"allow": ["a/x*"]}, {"deny": ["*"]}]`, ada, tool("a", "xy"), "+policy[0].allow[0]"},
+		{`"policy": [{"allow": ["a/x*"]}, {"deny": ["*"]}]`, ada, tool("a", "y"), "-policy[1].deny[0]"},
+		{`"policy": [{"allow": ["a/*"], "deny": ["a/y"]}]`, ada, tool("a", "y"), "-policy[0].deny[0]"},
+		{`"policy": [{"deny": ["a/y"]}, {"allow": ["a/*"]}]`, ada, tool("a", "y"), "-policy[0].deny[0]"},
+		{`"policy": [{"allow": ["a/y"]}, {"deny": ["a/*"]}]`, ada, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"allow": ["a/y"]}]`, ada, tool("a", "Y"), "-policy: no rule"},
+		{`"policy": []`, ada, tool("a", "y"), "-policy: no rule"},
+		{`"policy": [{"who": [], "allow": ["*"]}]`, ada, tool("a", "y"), "-policy: no rule"},
+		{`"policy": [{"who": "token *", "allow": ["*"]}]`, ada, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": "token ad", "allow": ["*"]}]`, ada, tool("a", "y"), "-policy: no rule"},
+		{`"policy": [{"who": ["x", "token ada"], "allow": ["*"]}]`, ada, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": "*", "allow": ["*"]}]`, Who{}, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": "?*", "allow": ["*"]}]`, Who{}, tool("a", "y"), "-policy: no rule"},
+		{`"policy": [{"who": "group:dev", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": "group:dev", "allow": ["*"]}]`, Who{Identity: "group:dev"}, tool("a", "y"), "-policy: no rule"},
+		{`"policy": [{"who": "claim:mail=*@e", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": "claim:mail=dev", "allow": ["*"]}]`, dev, tool("a", "y"), "-policy: no rule"},
+		{`"auth": {"issuers": ["https://i"], "groups": "mail"}, "policy": [{"who": "group:s@e", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"allow": ["@b/c/y"]}]`, ada, tool("@b/c", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"allow": ["@b/c/y"]}]`, ada, tool("@b", "c/y"), "+policy[0].allow[0]"},
+		{`"policy": [{"allow": ["@b/*"]}]`, ada, tool("@b/c", "y"), "-policy: no rule"},
+		{`"policy": [{"allow": ["a/file:///p/*"]}]`, ada, tool("a", "file:///p/q/r"), "+policy[0].allow[0]"},
+		{`"policy": [{"allow": ["a/file:///p/*"]}]`, ada, tool("a", "file:///q"), "-policy: no rule"},
+		{`"personas": {}`, ada, tool("a", "y"), "-personas: no persona"},
+		{`"personas": {"p": {"who": "token ada"}}`, ada, tool("a", "y"), "+personas.p"},
+		{`"personas": {"p": {"who": "token bob"}}`, ada, tool("a", "y"), "-personas: no persona"},
+		{`"personas": {"p": {"who": "*", "allow": []}}`, ada, tool("a", "y"), "-personas: no persona"},
+		{`"personas": {"p": {"who": "*", "servers": []}}`, ada, tool("a", "y"), "-personas: no persona"},
+		{`"personas": {"p": {"who": "*", "servers": ["@b"]}}`, ada, tool("a", "y"), "-personas: no persona"},
+		{`"personas": {"p": {"who": "*"}, "q": {"who": "*", "deny": ["a/y"]}}`, ada, tool("a", "y"), "-personas.q.deny[0]"},
+		{`"personas": {"q": {"who": "*", "deny": ["a/y"]}, "p": {"who": "*"}}`, ada, tool("a", "y"), "-personas.q.deny[0]"},
+		{`"personas": {"p": {"who": "*", "readOnly": true}}`, ada, tool("a", "y"), "-personas: no persona"},
+		{`"personas": {"p": {"who": "*", "readOnly": true}}`, ada, catalogue.Item{Server: "a", ReadOnly: true}, "+personas.p"},
+		{`"personas": {"p": {"who": "*"}}, "policy": [{"deny": ["a/y"]}]`, ada, tool("a", "y"), "-policy[0].deny[0]"},
+		{`"personas": {"p": {"who": "*", "deny": ["*"]}}, "policy": [{"allow": ["a/y"]}]`, ada, tool("a", "y"), "-personas.p.deny[0]"},
+		{`"personas": {"p": {"who": "*", "deny": ["*"]}}, "policy": []`, Who{Person: true}, tool("a", "y"), "+a person"},
+	} {
+		p := read(t, c.block)
+		d := p.Decide(p.ClassOf(c.who), catalogue.Tools, c.item)
+		_, place, found := strings.Cut(d.By, "bowline.")
+		if !found {
+			place = d.By
+		}
+		if got := map[bool]string{true: "+", false: "-"}[d.Allowed] + place; !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %v and %v: %s, want %s", c.block, c.who, c.item, got, c.want)
+		}
+	}
+	if read(t, `"maxName": 60`) != nil {
+		t.Error("a file without a policy has one")
+	}
+	p := read(t, `"personas": {"p": {"who": "*", "readOnly": true}}`)
+	if !p.Decide(p.ClassOf(ada), catalogue.Resources, tool("a", "x:/y")).Allowed {
+		t.Error("resources are read only")
+	}
+}
+
+// Each line is told apart from all others, up to the last one that a policy may have.
+//
+// Guarantees: G-0098.2
+func TestClasses(t *testing.T) {
+	var rules []string
+	for i := range mcpjson.MaxGrants {
+		rules = append(rules, fmt.Sprintf(`{"who": "u%d", "allow": ["a/t%d"]}`, i, i))
+	}
+	p := read(t, `"policy": [`+strings.Join(rules, ",")+`]`)
+	for _, i := range []int{0, 63, 64, 127, 255} {
+		class := p.ClassOf(Who{Identity: fmt.Sprint("u", i)})
+		for _, j := range []int{0, 63, 64, 127, 255} {
+			if got := p.Decide(class, catalogue.Tools, catalogue.Item{Server: "a", Own: fmt.Sprint("t", j)}); got.Allowed != (i == j) {
+				t.Errorf("user %d and tool %d: %v", i, j, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// maxViews is how many classes of users are remembered with what they see. With more, what they see is worked out again.
+const maxViews = 256
+
+// A sight is what clients see of what is known. Its methods may be called from every goroutine.
+type sight struct {
+	known  *catalogue.Catalogue
+	policy atomic.Pointer[policy.Policy] // nil: everybody sees everything
+
+	mu     sync.Mutex
+	of     *catalogue.Snapshot // what the views are of
+	by     *policy.Policy      // and by what
+	viewed map[policy.Class]*catalogue.Snapshot
+}
+
+// follow makes a policy that of all later requests, and returns of which lists clients may see something else.
+func (s *sight) follow(p *policy.Policy) []catalogue.Kind {
+	if before := s.policy.Swap(p); before == nil && p == nil {
+		return nil
+	}
+	return catalogue.Kinds()
+}
+
+// isPrivate reports whether what one client sees may differ from what another one sees.
+func (s *sight) isPrivate() bool { return s.policy.Load() != nil }
+
+// now returns what the client of a request may see and use of what is known.
+func (s *sight) now(ctx context.Context) *catalogue.Snapshot {
+	known, by := s.known.Snapshot(), s.policy.Load()
+	if by == nil {
+		return known
+	}
+	return s.view(known, by, by.ClassOf(whoIn(ctx)))
+}
+
+// view returns what a class sees. It is worked out once for all of the class.
+func (s *sight) view(of *catalogue.Snapshot, by *policy.Policy, class policy.Class) *catalogue.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of != of || s.by != by || len(s.viewed) == maxViews {
+		s.of, s.by, s.viewed = of, by, make(map[policy.Class]*catalogue.Snapshot)
+	}
+	seen := s.viewed[class]
+	if seen == nil {
+		seen = of.For(func(kind catalogue.Kind, item catalogue.Item) bool { return by.Decide(class, kind, item).Allowed })
+		s.viewed[class] = seen
+	}
+	return seen
+}
+
+// whoIn returns who makes a request, as the login says. Whatever a client says of itself counts for nothing, nor does where it comes from.
+func whoIn(ctx context.Context) policy.Who {
+	origin := server.RequestFrom(ctx).Origin
+	_, isPerson := origin.Principal.(atPage)
+	claims, _ := origin.Principal.(policy.Claims)
+	return policy.Who{Identity: origin.Identity, Claims: claims, Person: isPerson}
+}
+
+// rule returns the place in the file of what allows a request of a client about something; "": there is no policy.
+func (s *sight) rule(ctx context.Context, about catalogue.Item, method string) string {
+	by := s.policy.Load()
+	if by == nil || about.Own == "" { // what is about a task was decided when that began
+		return ""
+	}
+	kind := catalogue.Resources // only of tools it matters that they are tools
+	if method == protocol.MethodCallTool {
+		kind = catalogue.Tools
+	}
+	return by.Decide(by.ClassOf(whoIn(ctx)), kind, about).By
+}
+
+// noteDenied notes, for the record of a request about something that its client does not see, what hides that.
+func (s *sight) noteDenied(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kind catalogue.Kind) {
+	by := s.policy.Load()
+	if by == nil {
+		return
+	}
+	if item, exists := in(s.known.Snapshot()); exists {
+		server.Note(ctx, passage{denied: true, own: item.Own, rule: by.Decide(by.ClassOf(whoIn(ctx)), kind, item).By})
+	}
+}

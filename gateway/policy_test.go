@@ -1,0 +1,290 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"pgregory.net/rapid"
+)
+
+// claims are those of a login.
+type claims map[string][]string
+
+func (c claims) Claim(name string) []string { return c[name] }
+
+// withPolicy returns a fleet of the servers a and b, with a block bowline.
+func withPolicy(t *testing.T, version, block string, o gateway.Options) *fleet {
+	t.Helper()
+	all, entries := two(), []string{}
+	for _, name := range keys(all) {
+		entries = append(entries, fmt.Sprintf(`%q:{"command":%q}`, name, "/bin/"+name))
+	}
+	return newFleetFor(t, version, all, o, load(t, `{"mcpServers":{`+strings.Join(entries, ",")+`},"bowline":`+block+`}`))
+}
+
+// everything returns all that a client is shown.
+func everything(t testing.TB, session *client.Session) (all []string) {
+	t.Helper()
+	ctx := t.Context()
+	collect := func(name string, err error) {
+		if all = append(all, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tool, err := range session.Tools(ctx) {
+		collect(tool.Name, err)
+	}
+	for prompt, err := range session.Prompts(ctx) {
+		collect(prompt.Name, err)
+	}
+	for resource, err := range session.Resources(ctx) {
+		collect(resource.URI, err)
+	}
+	for template, err := range session.ResourceTemplates(ctx) {
+		collect(template.URITemplate, err)
+	}
+	return all
+}
+
+// ways are all requests that reach something of a server, by what they need to be shown.
+func ways(name string) map[string]func(context.Context, *client.Session) error {
+	return map[string]func(context.Context, *client.Session) error{
+		name + "__who": func(ctx context.Context, s *client.Session) error {
+			return second(s.CallTool(ctx, &protocol.CallToolParams{Name: name + "__who"}))
+		},
+		name + "__greet": func(ctx context.Context, s *client.Session) error {
+			return second(s.GetPrompt(ctx, &protocol.GetPromptParams{Name: name + "__greet", Arguments: map[string]string{"Name": "x"}}))
+		},
+		name + "__greet completion": func(ctx context.Context, s *client.Session) error {
+			return second(s.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Name: name + "__greet"}, Argument: protocol.CompleteArgument{Name: "Name"}}))
+		},
+		name + ":/one": func(ctx context.Context, s *client.Session) error {
+			return second(s.ReadResource(ctx, &protocol.ReadResourceParams{URI: name + ":/one"}))
+		},
+		name + ":/one subscription": func(ctx context.Context, s *client.Session) error {
+			return s.Subscribe(ctx, &protocol.SubscribeParams{URI: name + ":/one"})
+		},
+		name + ":/all/{N} read": func(ctx context.Context, s *client.Session) error {
+			return second(s.ReadResource(ctx, &protocol.ReadResourceParams{URI: name + ":/all/7"}))
+		},
+		name + ":/all/{N} completion": func(ctx context.Context, s *client.Session) error {
+			return second(s.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Type: protocol.ReferenceResource, URI: name + ":/all/{N}"}, Argument: protocol.CompleteArgument{Name: "N"}}))
+		},
+	}
+}
+
+// needs returns what of a list a way needs.
+func needs(way string) string {
+	name, _, _ := strings.Cut(way, " ")
+	return name
+}
+
+// What a user may do is what is in the user's lists, in each era: everything else is refused as what does not exist, and no server hears of it.
+//
+// Guarantees: G-0098.1, G-0098.2
+func TestAPolicyShowsWhatItAllows(t *testing.T) {
+	const block = `{"policy": [
+		{"who": "token ada", "allow": ["a/*"]},
+		{"who": "group:ops", "allow": ["b/who", "b/b:*"], "deny": ["*/greet"]},
+		{"who": "claim:mail=*@b.example", "allow": ["b/*"]}, {"deny": ["*"]}]}`
+	for _, front := range []string{protocol.Version20241105, protocol.LatestLegacy, protocol.Latest} {
+		for who, want := range map[string]string{
+			"token ada": "a__who a__greet a:/one a:/all/{N}",
+			"token ops": "b__who b:/one b:/all/{N}",
+			"token bob": "b__who b__greet b:/one b:/all/{N}",
+			"":          "",
+		} {
+			t.Run(front+who, func(t *testing.T) {
+				f := withPolicy(t, protocol.Latest, block, gateway.Options{})
+				f.identity = who
+				switch who {
+				case "token ops":
+					f.principal = claims{"groups": {"dev", "ops"}}
+				case "token bob":
+					f.principal = claims{"mail": {"bob@b.example"}}
+				}
+				checkWays(t, f.client(front, client.Options{}), strings.Fields(want))
+			})
+		}
+	}
+}
+
+// checkWays tries every way.
+func checkWays(t testing.TB, session *client.Session, shown []string) {
+	t.Helper()
+	if all := everything(t, session); !slices.Equal(all, shown) {
+		t.Errorf("it sees %q, want %q", all, shown)
+	}
+	for _, name := range []string{"a", "b"} {
+		for way, do := range ways(name) {
+			if strings.HasSuffix(way, "completion") && protocol.IsLegacy(session.Server().ProtocolVersion) && session.Server().ProtocolVersion < protocol.LatestLegacy && strings.Contains(way, "{N}") {
+				continue
+			}
+			err := do(t.Context(), session)
+			if slices.Contains(shown, needs(way)) {
+				if err != nil && !strings.Contains(way, "{N} completion") { // the server has none
+					t.Errorf("%s: %v", way, err)
+				}
+			} else if err != nil && strings.Contains(err.Error(), "does not grant") { // a modern client is told what it may subscribe to
+			} else if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams && fault.Code != protocol.CodeResourceNotFound {
+				t.Errorf("%s: %v", way, err)
+			}
+		}
+	}
+}
+
+// Who has personas may do what one of them allows and none denies, and who has none nothing at all; the rules must allow it as well.
+//
+// Guarantees: G-0098.3
+func TestPersonas(t *testing.T) {
+	const block = `{"personas": {
+		"reader": {"who": ["token ada", "token bob"], "servers": ["a"], "allow": ["*/a:*"]},
+		"caller": {"who": "token ada", "servers": ["a", "b"], "allow": ["*/who"], "deny": ["b/*"]},
+		"looker": {"who": "token eve", "readOnly": true}},
+		"policy": [{"who": "token bob", "deny": ["a/a:/all/*"]}, {"allow": ["*"]}]}`
+	for who, want := range map[string]string{"token ada": "a__who a:/one a:/all/{N}", "token bob": "a:/one", "token eve": "a__greet b__greet a:/one b:/one a:/all/{N} b:/all/{N}", "token sue": ""} {
+		f := withPolicy(t, protocol.LatestLegacy, block, gateway.Options{})
+		f.identity = who
+		checkWays(t, f.client(protocol.Latest, client.Options{}), strings.Fields(want))
+	}
+}
+
+// Whatever the policy is, and whatever a client asks for in which order, no server gets a request about something that the client's list does not show, and
+// each one that it shows.
+//
+// Guarantees: G-0098.1
+func TestNothingHiddenIsReached(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		pattern := rapid.SampledFrom([]string{`"*"`, `"a/*"`, `"b/*"`, `"*/who"`, `"a/greet"`, `"b/b:/one"`, `"*/*:/all/*"`, `"?/?:/*"`, `"b/b:/all/{N}"`})
+		patterns := rapid.Custom(func(t *rapid.T) string {
+			return "[" + strings.Join(rapid.SliceOfN(pattern, 0, 3).Draw(t, "patterns"), ",") + "]"
+		})
+		var rules []string
+		for range rapid.IntRange(0, 4).Draw(rt, "rules") {
+			rules = append(rules, fmt.Sprintf(`{"allow":%s,"deny":%s}`, patterns.Draw(rt, "allow"), patterns.Draw(rt, "deny")))
+		}
+		block := `{"policy":[` + strings.Join(rules, ",") + `]`
+		if rapid.Bool().Draw(rt, "personas") {
+			block += fmt.Sprintf(`,"personas":{"p":{"who":"*","deny":%s},"q":{"who":"ada","allow":%s}}`, patterns.Draw(rt, "deny"), patterns.Draw(rt, "allow"))
+		}
+		f := withPolicy(t, protocol.Latest, block+"}", gateway.Options{})
+		session := f.client(rapid.SampledFrom([]string{protocol.LatestLegacy, protocol.Latest}).Draw(rt, "era"), client.Options{})
+		shown := everything(t, session)
+		for range 8 {
+			name := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "server")
+			all := ways(name)
+			way := rapid.SampledFrom(sortedKeys(all)).Draw(rt, "way")
+			before := f.passed(name)
+			_ = all[way](t.Context(), session)
+			switch reached := f.passed(name) > before; {
+			case reached && !slices.Contains(shown, needs(way)):
+				rt.Fatalf("%s reached its server with %s, which shows %q", way, block, shown)
+			case !reached && slices.Contains(shown, needs(way)) && !strings.HasSuffix(way, "subscription") && way != name+":/all/{N} read":
+				rt.Fatalf("%s did not reach its server with %s, which shows %q", way, block, shown)
+			}
+		}
+	})
+}
+
+func sortedKeys[V any](m map[string]V) (all []string) {
+	for key := range m {
+		all = append(all, key)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// passed returns how many requests a server has got.
+func (f *fleet) passed(name string) uint64 {
+	s, _ := f.Report().Server(name)
+	return s.Answered + s.Unanswered
+}
+
+// A person at the page is limited by no policy. The record names that person, and with a user what line of the file has decided, also for what was hidden.
+//
+// Guarantees: G-0098.4
+func TestARecordNamesTheRule(t *testing.T) {
+	r := new(recorder)
+	f := withPolicy(t, protocol.Latest, `{"policy": [
+		{"who": "token ada", "allow": ["a/who"], "deny": ["b/*"]}]}`, gateway.Options{Audit: r.write})
+	f.identity = "token ada"
+	session := f.client(protocol.Latest, client.Options{})
+	for _, tool := range []string{"a__who", "b__who", "c__who"} {
+		_, _ = session.CallTool(timeout(t), &protocol.CallToolParams{Name: tool})
+	}
+	_, _ = session.GetPrompt(timeout(t), &protocol.GetPromptParams{Name: "a__greet"})
+	if result, err := f.Call(timeout(t), "b__who", []byte(`{}`)); err != nil || !strings.Contains(string(result), "b and ") {
+		t.Errorf("the person: %s, %v", result, err)
+	}
+	var got []string
+	for _, record := range r.all {
+		if record.Method == protocol.MethodCallTool || record.Method == protocol.MethodGetPrompt {
+			rule := record.Rule
+			if i := strings.Index(rule, "mcp.json:"); i >= 0 {
+				rule = rule[i:]
+			}
+			got = append(got, fmt.Sprintf("%s %s %s: %s", record.Principal, record.Name, record.Outcome, rule))
+		}
+	}
+	want := []string{
+		"token ada a__who answered: mcp.json:2:34: bowline.policy[0].allow[0]",
+		"token ada b__who denied: mcp.json:2:53: bowline.policy[0].deny[0]",
+		"token ada c__who failed: ",
+		"token ada a__greet denied: bowline.policy: no rule for this user names it",
+		"admin b__who answered: a person at the page may do everything",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// The endpoint for search finds, describes and calls what its client may see, and nothing else.
+//
+// Guarantees: G-0098.1
+func TestSearchFindsWhatAPolicyAllows(t *testing.T) {
+	servers := two()
+	f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"policy":[{"allow":["a/*"]}]}}`))
+	_, search := searchable(t, f)
+	session := f.at(search, protocol.Latest, client.Options{})
+	if got, _ := use(t, session, "find_tools", given{"query": "who"}); got != `[{"name":"a__who","parameters":["you"]}]` {
+		t.Error(got)
+	}
+	for _, tool := range []string{"describe_tool", "call_tool", "call_read_only_tool"} {
+		hidden, failed := use(t, session, tool, given{"name": "b__who"})
+		unknown, _ := use(t, session, tool, given{"name": "c__who"})
+		if !failed || strings.ReplaceAll(hidden, "b__who", "c__who") != unknown {
+			t.Errorf("%s: %s, %s", tool, hidden, unknown)
+		}
+	}
+}
+
+// A file that changes the policy changes at once what users may do, and they are told that their lists have changed.
+//
+// Guarantees: G-0098.5
+func TestAPolicyChanges(t *testing.T) {
+	f := withPolicy(t, protocol.Latest, `{"policy": [{"allow": ["a/*"]}]}`, gateway.Options{})
+	changed := make(chan bool, 10)
+	session := f.client(protocol.LatestLegacy, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		if _, is := e.(*client.ToolsChanged); is {
+			changed <- true
+		}
+	}})
+	checkWays(t, session, []string{"a__who", "a__greet", "a:/one", "a:/all/{N}"})
+	for len(changed) > 0 {
+		<-changed
+	}
+	f.apply(load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"policy":[{"allow":["b/who"]}]}}`))
+	<-changed
+	if all := everything(t, session); !slices.Equal(all, []string{"b__who"}) {
+		t.Errorf("after a change it sees %q", all)
+	}
+	checkWays(t, f.client(protocol.LatestLegacy, client.Options{}), []string{"b__who"})
+}
