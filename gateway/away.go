@@ -36,6 +36,8 @@ type Outcome struct {
 	Delivery    conn.Delivery `json:"delivery"` // "not sent": the server has certainly not executed it
 
 	RetryAfter float64 `json:"retryAfterS,omitzero"` // seconds, after which a limit of the file, or a server over HTTP, takes the next one
+
+	Login string `json:"login,omitzero"` // the page at which the user of this call has to log in first. It works once: nobody else should get it
 }
 
 // awayError is the error of a request that its server has not answered.
@@ -43,12 +45,16 @@ type awayError struct {
 	Outcome
 	why     string // why this request failed, if that is not why the server is away
 	limited bool   // the server was not asked: the request is beyond a limit of the file
+	noLogin bool   // the server wants a login
+	noUser  bool   // which this user has not, and others may have
 }
 
 // Error says what is wrong with the server, when that may change, and whether a retry is safe.
 func (e *awayError) Error() string {
 	var text strings.Builder
 	switch {
+	case e.noUser:
+		fmt.Fprintf(&text, "the server %q needs the login of this user, %s", e.Server, e.login())
 	case e.limited:
 		fmt.Fprintf(&text, "the server %q was not asked: %s", e.Server, e.Reason)
 		e.retry(&text)
@@ -72,6 +78,14 @@ func (e *awayError) Error() string {
 		text.WriteString(". It may have been executed")
 	}
 	return text.String()
+}
+
+// login says what the user has to do, or why he is not logged in.
+func (e *awayError) login() string {
+	if e.Login != "" {
+		return "who has to open " + e.Login + " in a browser, and log in there; then try again"
+	}
+	return "who is not logged in there: " + e.Reason
 }
 
 func (e *awayError) retry(text *strings.Builder) {
@@ -153,7 +167,7 @@ func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*clien
 		status = await(ctx, c, session, status)
 	}
 	if status.State != conn.Ready {
-		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent)}
+		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent), noLogin: status.LastFailure.Kind == conn.AuthRequired}
 	}
 	session, ok := u.ofRun(ctx, session)
 	if !ok {
@@ -206,7 +220,7 @@ func wake(c *connection, session *client.Session, s conn.Status) bool {
 
 // failed says what became of a request that has failed with err.
 func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
-	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error()}
+	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error(), noLogin: errors.Is(err, transport.ErrAuthRequired)}
 	if session, running := g.lifecycle.session(u, c); running {
 		e.Outcome = outcomeOf(u.Name, session.Status(), conn.Unknown)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,9 @@ type Options struct {
 
 	// Login returns the login for a server over HTTP; see sessions.Options.
 	Login func(*mcpjson.Server) (sessions.Login, error)
+
+	// UserLogins lets users log in, each for himself, at the servers whose entries say so. Nil: such an entry is a mistake.
+	UserLogins *UserLogins
 
 	// Each is called before a server is started; see sessions.Options. To report the process id and the standard error of a
 	// child, the gateway has set its Started and Stderr.
@@ -104,6 +108,7 @@ type Gateway struct {
 	allRoots []protocol.Root      // what a server gets that asks for roots outside of a call, and has none of its own
 
 	levels levels // of log messages
+	logins desk
 	opened opened
 
 	subscriptions subscriptions
@@ -121,11 +126,11 @@ func New(o Options) *Gateway {
 		}
 		g.known = known
 	}
-	g.sight.known, g.announcer.announce = g.known, g.announce
+	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake = g.known, g.announce, o.UserLogins, g.wakeFor
 	g.search.Call = g.callNamed
 	g.search.Snapshot, g.search.Visible = g.searched, g.searchable
 	g.server = server.New(o.Info, g.serverOptions())
-	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, OnDemand: g.lifecycle.isLater})
+	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, LoginCopy: g.loginCopy, OnDemand: g.lifecycle.isLater})
 	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known, g.lifecycle.sweep = g.set, g.log(), g.upstreams, g.isKept, g.isKnown, g.tasks.Sweep
 	g.lifecycle.begin()
 	return g
@@ -222,11 +227,32 @@ func (g *Gateway) eachCopy(s *mcpjson.Server, as string, o *client.Options) {
 	}
 }
 
+// loginCopy returns the login for the session of an owner: that of its user, or of all users.
+func (g *Gateway) loginCopy(s *mcpjson.Server, as string) (sessions.Login, error) {
+	if !s.Settings.PerUser {
+		if g.options.Login == nil {
+			return nil, nil
+		}
+		return g.options.Login(s)
+	}
+	if u := g.upstream(s.Name); u != nil {
+		if c := u.connection(as); c != nil {
+			return g.logins.login(s, c.place.Owner.User)
+		}
+	}
+	return nil, errEnded
+}
+
+// LoginPages returns the pages at which users log in at servers, and begins to lead users to them; see Options.UserLogins. At is where browsers reach them, without a
+// slash at the end, such as https://tools.example.com/login; authorization servers send browsers back to at/callback. It is to be called once. Close ends
+// what the pages do, and they serve nobody then.
+func (g *Gateway) LoginPages(at string) http.Handler { return g.logins.serve(at) }
+
 // Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
 func (g *Gateway) Server() *server.Server { return g.server }
 
 func (g *Gateway) given() given {
-	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share}
+	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share, g.options.UserLogins != nil}
 }
 
 // Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
@@ -319,6 +345,7 @@ func (g *Gateway) upstreams() map[string]*upstream {
 // how long that may take, as in server.Server.Close.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.notifier.close()
+	g.logins.close()
 	err := g.server.Close(ctx)
 	g.lifecycle.Close()
 	err = errors.Join(err, g.set.Close(ctx))

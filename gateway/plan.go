@@ -33,6 +33,8 @@ type entry struct {
 	modes  map[string]protocol.ToolMode // of tools, by the names that the server uses; "*": of all others
 	share  string                       // who uses one connection: one of mcpjson.Shares
 	child  bool                         // it is a process of this gateway
+
+	perUser *mcpjson.Server // at which each user logs in, as the file says; nil: users have no logins there
 }
 
 // given is what the options of a gateway say to every file.
@@ -41,6 +43,7 @@ type given struct {
 	roots   []protocol.Root
 	isOwn   func(url string) bool // nil: it is not known
 	share   string
+	perUser bool // users can log in at servers
 }
 
 // planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
@@ -74,6 +77,9 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, o given, before ma
 		switch was, ok := before[name]; {
 		case err == nil:
 			p.entries = append(p.entries, entryOf(s, top, o.share))
+			if s.Settings.PerUser && !o.perUser {
+				wrong[name] = `its login is "user", and this gateway lets no users log in`
+			}
 			if url := urlOf(s); url != "" && o.isOwn != nil && o.isOwn(url) {
 				wrong[name] = "it is this gateway itself, which is served at its url"
 			}
@@ -98,6 +104,12 @@ func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 		share:  cmp.Or(how.Share, share, shareAll),
 	}
 	_, e.child = s.Transport.(*stdio.Command)
+	if s.Settings.PerUser {
+		e.perUser = s
+		if e.share == shareAll {
+			e.share = shareUser
+		}
+	}
 	if how.Roots != nil {
 		e.roots = rootsOf(how.Roots)
 	}

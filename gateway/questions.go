@@ -132,6 +132,9 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 	case protocol.MethodReadResource:
 		item, found = now.Resource(name)
 	}
+	if u := g.upstream(item.Server); found && u != nil && u.perUser != nil {
+		return true // whether the user must log in is known only when the server has said so
+	}
 	session, running := g.set.Session(item.Server)
 	return !found || !running || session.Status().State != conn.Ready || !protocol.IsModern(session.Server().ProtocolVersion)
 }
@@ -165,6 +168,39 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 		return answer, fmt.Errorf("gateway: the answer to %s is a %T", q.Method(), answers[key])
 	}
 	return answer, nil
+}
+
+// logIn lets the user of a call log in at a server that wants it, and waits for that. Nil: he has done so.
+func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *awayError) *awayError {
+	done := g.noteQuestion(ctx, u.Name, protocol.MethodElicit)
+	page, err := g.logins.logIn(ctx, u.perUser, c.place.Owner.User)
+	if done(); err != nil {
+		away.noUser, away.Login, away.Reason, away.NextAttempt = true, page, err.Error(), time.Time{}
+		return away
+	}
+	if session, running := g.lifecycle.session(u, c); running {
+		if status := session.Status(); needsPerson(status) {
+			session.Wake()
+			select {
+			case <-status.Changed():
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// wakeFor makes the connections of a user with a server try again.
+func (g *Gateway) wakeFor(name, user string) {
+	u := g.upstream(name)
+	if u == nil {
+		return
+	}
+	for _, c := range u.ofOwners() {
+		if session, running := g.lifecycle.session(u, c); running && c.place.Owner.User == user {
+			session.Wake()
+		}
+	}
 }
 
 // noteQuestion notes that a client is being asked, until done is called.

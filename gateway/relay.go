@@ -262,14 +262,26 @@ func clientOf(ctx context.Context) string {
 	return network.Of(request.Origin.Address())
 }
 
-// attempts makes a request at a server, and once more if the connection was lost before the server had it, or because the server has
-// forgotten the session.
+// attempts makes a request at a server, and once more if the connection was lost before the server had it, because the server has
+// forgotten the session, or after its user has logged in there.
 func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, params json.RawMessage) (json.RawMessage, *awayError, error) {
 	c, err := g.lifecycle.connect(ctx, u)
 	if err != nil {
 		return nil, crowded(u, err), nil
 	}
 	defer g.lifecycle.leave(u, c)
+	result, away, err := g.attempt(ctx, u, c, method, params)
+	if away == nil || !away.noLogin || u.perUser == nil {
+		return result, away, err
+	}
+	if away = g.logIn(ctx, u, c, away); away != nil {
+		return nil, away, nil
+	}
+	return g.attempt(ctx, u, c, method, params)
+}
+
+// attempt makes a request over one connection, which may be lost meanwhile.
+func (g *Gateway) attempt(ctx context.Context, u *upstream, c *connection, method string, params json.RawMessage) (json.RawMessage, *awayError, error) {
 	for again := true; ; again = false {
 		session, away := g.reach(ctx, u, c)
 		if away != nil {

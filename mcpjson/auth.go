@@ -1,10 +1,13 @@
 package mcpjson
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/internal/network"
+	"github.com/bowline-mcp/bowline/transport/sse"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // Auth says how a program logs in to a server over HTTP. Each field sets a field of
@@ -64,6 +67,35 @@ func readAuth(v *values, n node) *Auth {
 		v.wrong(n, "a clientId is missing")
 	}
 	return a
+}
+
+// readPerUser reads who logs in. Unlike share, it counts for Server.Same: a connection that is open has the login of somebody else, and
+// must not go on with it.
+func readPerUser(v *values, own map[string]node) bool {
+	return readOneOf(v, own["login"], []string{"user"}) == "user"
+}
+
+// checkPerUser reports what would let users act with the login of somebody else, or log in in vain. Whoever writes both into one
+// entry expects something, and it is not clear what: a header of the entry would win, and a shared connection would have the login of
+// the user who came first. So each is a mistake, and nothing is guessed.
+func (s *Server) checkPerUser(v *values, own, set map[string]node) {
+	var header http.Header
+	switch to := s.Transport.(type) {
+	case *streamable.Client:
+		header = to.Header
+	case *sse.Client:
+		header = to.Header
+	}
+	switch how := s.Settings.Auth; {
+	case !set["command"].absent():
+		v.wrong(own["login"], "only a server that is reached over HTTP has logins")
+	case header.Get("Authorization") != "":
+		v.wrong(own["login"], "all users have the header Authorization of this entry: remove one of the two")
+	case s.Hosting.Share == Shares()[0]:
+		v.wrong(own["login"], "users with logins of their own share no connection: remove share, or make it user or client")
+	case how != nil && how.Grant != "" && how.Grant != Grants()[0]:
+		v.wrong(own["login"], "users log in with a browser: remove grant from auth, or make it %s", Grants()[0])
+	}
 }
 
 // isIssuer reports whether package auth can fetch from the address at all.

@@ -29,6 +29,27 @@ func TestAuthIsRead(t *testing.T) {
 	}
 }
 
+// Users of a gateway log in for themselves if the entry says so, and a change of that is another server.
+//
+// Guarantees: G-0102.4
+func TestPerUserIsRead(t *testing.T) {
+	read := func(block string) *Server {
+		f, err := Parse("m", []byte(server(`"url": "https://h/mcp", "bowline": `+block)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.Server("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	without, with := read(`{"share": "client"}`), read(`{"share": "client", "login": "user"}`)
+	if without.Settings.PerUser || !with.Settings.PerUser || with.Same(without) {
+		t.Errorf("%t, %t, the same: %t", without.Settings.PerUser, with.Settings.PerUser, with.Same(without))
+	}
+}
+
 // TestIssuersOfAuth checks that an issuer on this machine may have http, for tests.
 func TestIssuersOfAuth(t *testing.T) {
 	for _, issuer := range []string{"https://as.test/a", "HTTPS://as", "http://localhost:8080", "http://as.localhost", "http://127.0.0.2/as", "http://[::1]:80"} {

@@ -53,7 +53,8 @@
 //     (a number), waitForReady, progressRestarts, trustAnnotations (true or false), and
 //     toolModes (an object of tools, each "stateless" or "stateful"; for a gateway, "*" is all others). The object auth
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
-//     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. The
+//     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. With
+//     "login": "user" the users of a gateway log in there, each for himself. The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
 //     roots, share (all, user or client), concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
 //     resources, each an object with allow and deny.

@@ -26,6 +26,7 @@ type Settings struct {
 	TrustAnnotations       *bool         // whether readOnlyHint and idempotentHint are believed
 	ToolModes              map[string]protocol.ToolMode
 	Auth                   *Auth // nil: the file has none
+	PerUser                bool  // the users of a gateway log in at the server, each for himself. Programs with one user do not look at it
 }
 
 const maxRetries = 100
@@ -33,7 +34,7 @@ const maxRetries = 100
 // settingNames are the keys of the bowline block.
 var settingNames = append([]string{
 	"initTimeout", "requestTimeout", "maxTimeout", "backoffMin", "backoffMax", "liveness",
-	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes", "auth",
+	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes", "auth", "login",
 }, hostingNames[:]...)
 
 // readSettings reads the bowline block, and the key timeout of the entry.
@@ -53,6 +54,10 @@ func readSettings(v *values, s *Server, set map[string]node) {
 		TrustAnnotations: v.choice(own["trustAnnotations"]),
 		ToolModes:        readToolModes(v, own["toolModes"]),
 		Auth:             readAuth(v, own["auth"]),
+		PerUser:          readPerUser(v, own),
+	}
+	if s.Settings.PerUser {
+		s.checkPerUser(v, own, set)
 	}
 	if least, most := s.Settings.BackoffMin, s.Settings.BackoffMax; most > 0 && least > most {
 		v.wrong(own["backoffMin"], "it is above backoffMax")

@@ -60,6 +60,9 @@ type Options struct {
 	// an auth block is not started.
 	Login func(server *mcpjson.Server) (Login, error)
 
+	// LoginCopy returns the login for a copy of a server, in place of Login; see Set.StartCopy. Nil: Login is called.
+	LoginCopy func(server *mcpjson.Server, as string) (Login, error)
+
 	// OnDemand reports whether Apply leaves a server that does not run to Start, as if it had been stopped. It must not call the Set.
 	// Nil: Apply starts all.
 	OnDemand func(server *mcpjson.Server) bool
@@ -140,7 +143,11 @@ func (s *Set) start(ctx context.Context, server *mcpjson.Server) error {
 // open starts a session under a name. If it cannot be started, nothing is left of it: its
 // login is closed as well.
 func (s *Set) open(ctx context.Context, server *mcpjson.Server, name string, o client.Options) (*entry, error) {
-	login, err := s.login(server)
+	give := s.options.Login
+	if name != server.Name && s.options.LoginCopy != nil {
+		give = func(server *mcpjson.Server) (Login, error) { return s.options.LoginCopy(server, name) }
+	}
+	login, err := logIn(server, give)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +162,8 @@ func (s *Set) open(ctx context.Context, server *mcpjson.Server, name string, o c
 	return e, nil
 }
 
-// login gives a server its login, and returns it, or nil if it has none.
-func (s *Set) login(server *mcpjson.Server) (Login, error) {
+// logIn gives a server its login, which from makes, and returns it, or nil if it has none.
+func logIn(server *mcpjson.Server, from func(*mcpjson.Server) (Login, error)) (Login, error) {
 	var header http.Header
 	var has bool
 	var give func(Login)
@@ -171,12 +178,12 @@ func (s *Set) login(server *mcpjson.Server) (Login, error) {
 	switch {
 	case has || header.Get("Authorization") != "":
 		return nil, nil
-	case s.options.Login == nil && server.Settings.Auth != nil:
+	case from == nil && server.Settings.Auth != nil:
 		return nil, errors.New("sessions: it has an auth block, and Options.Login is not set")
-	case s.options.Login == nil:
+	case from == nil:
 		return nil, nil
 	}
-	login, err := s.options.Login(server)
+	login, err := from(server)
 	if err == nil && login != nil {
 		give(login)
 	}

@@ -351,6 +351,9 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	mux.HandleFunc(searchPath, func(w http.ResponseWriter, r *http.Request) {
 		endpoint.ServeHTTP(w, r.WithContext(gateway.WithSearch(r.Context())))
 	})
+	if at := u.access.loginsAt(listener); at != "" {
+		mux.Handle(loginsPath, g.LoginPages(at))
+	}
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
 	return u.access.serve(ctx, endpoint, mux, listener)
 }
@@ -383,8 +386,8 @@ func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*
 	return file, nil
 }
 
-// options are those of a gateway that has this program's logins, and logs to standard error. Nobody can log in while it runs: a
-// server that needs a login says so in its state, until "bowline login" has got one.
+// options are those of a gateway that has this program's logins, and logs to standard error. Nobody can log in for all users while it runs: a
+// server that needs such a login says so in its state, until "bowline login" has got one.
 func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue, Share: u.access.share()}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
@@ -399,6 +402,7 @@ func (u *upping) options(cmd *cobra.Command) gateway.Options {
 		logins.Defaults.Store = store
 	}
 	o.Login = func(s *mcpjson.Server) (sessions.Login, error) { return authfile.Logins(logins)(s) }
+	o.UserLogins = &gateway.UserLogins{For: authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log, Store: userLogins(cmd, u.path)}}.For}
 	return o
 }
 

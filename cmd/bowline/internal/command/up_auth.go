@@ -165,3 +165,22 @@ func (a *access) share() string {
 	}
 	return mcpjson.Shares()[1]
 }
+
+// loginsPath is where users log in at servers.
+const loginsPath = "/login/"
+
+// loginsAt returns where browsers reach the pages for logins, beside the endpoint. "": the file does not say it, and to listen everywhere is no address.
+func (a *access) loginsAt(listener net.Listener) string {
+	at := a.public
+	if at == "" {
+		if host, _, err := net.SplitHostPort(listener.Addr().String()); err != nil || !isThisMachine(host) || net.ParseIP(host).IsUnspecified() {
+			return ""
+		}
+		at = a.urlOf(listener)
+	}
+	endpoint, err := url.Parse(at)
+	if err != nil {
+		return ""
+	}
+	return endpoint.JoinPath("..", "login").String()
+}

@@ -97,10 +97,15 @@ func OpenLogins(notices io.Writer) (*auth.Files, error) {
 	if err != nil {
 		return nil, err
 	}
+	return LoginsIn(dir, notices), nil
+}
+
+// LoginsIn returns the logins in a folder, sealed as those of OpenLogins are.
+func LoginsIn(dir string, notices io.Writer) *auth.Files {
 	if os.Getenv(KeyringVariable) == "off" {
-		return auth.NewFiles(dir, loginLog(notices)), nil
+		return auth.NewFiles(dir, loginLog(notices))
 	}
-	return auth.NewSealedFiles(dir, keyring.Key("bowline"), loginLog(notices)), nil
+	return auth.NewSealedFiles(dir, keyring.Key("bowline"), loginLog(notices))
 }
 
 // KeyringVariable is "off" if logins are not to be sealed.

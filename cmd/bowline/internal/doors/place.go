@@ -59,8 +59,14 @@ func nameOf(file string) (string, error) {
 
 // SessionsOf names the folder of the sessions of the clients of a file's gateway. It is beside the user's settings and not in the runtime
 // folder, since clients outlive a restart of this machine's session.
-func SessionsOf(file string) (string, error) {
-	dir, err := stateOf("sessions")
+func SessionsOf(file string) (string, error) { return folderOf("sessions", file) }
+
+// LoginsOf names the folder of the logins that users of a file's gateway have at its servers. Another file may have other users of the same names.
+func LoginsOf(file string) (string, error) { return folderOf("logins", file) }
+
+// folderOf names a folder of one kind that belongs to the gateway of a file.
+func folderOf(kind, file string) (string, error) {
+	dir, err := stateOf(kind)
 	if err != nil {
 		return "", err
 	}

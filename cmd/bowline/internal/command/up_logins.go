@@ -1,0 +1,20 @@
+package command
+
+import (
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/spf13/cobra"
+)
+
+// userLogins returns where the logins of users are. They are not among those of who runs this program: a registration there has another address to come back to, and
+// other files have other users of the same names.
+func userLogins(cmd *cobra.Command, path string) auth.Store {
+	dir, err := doors.LoginsOf(path)
+	if err != nil {
+		cmd.PrintErrln(render.Message("logins of users end with this gateway: " + err.Error()))
+		return auth.NewMemory()
+	}
+	return connect.LoginsIn(dir, cmd.ErrOrStderr())
+}

@@ -1,0 +1,158 @@
+//go:build unix
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// TestUpLogsUsersIn has a server that lists its tools for everybody, and wants a login for calls. Each user has his own, which outlives the gateway, in files that
+// nobody else can read.
+//
+// Guarantees: G-0102.8
+func TestUpLogsUsersIn(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
+		Message string `json:"message"`
+	}) (string, error) {
+		return in.Message, nil
+	})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	defer endpoint.Close(time.Second)
+	behind := httptest.NewUnstartedServer(nil)
+	resource := "http://" + behind.Listener.Addr().String() + "/mcp"
+	protected := authtest.Start(t, authtest.Options{Resource: resource}).Protect(endpoint)
+	behind.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if len(body) > 0 && !bytes.Contains(body, []byte("tools/call")) {
+			endpoint.ServeHTTP(w, r)
+			return
+		}
+		protected.ServeHTTP(w, r)
+	})
+	behind.Start()
+	defer behind.Close()
+
+	config := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", config)
+	t.Setenv(connect.KeyringVariable, "off")
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(path, []byte(fmt.Sprintf(`{"mcpServers":{"one":{"url":%q,"bowline":{"login":"user"}}}}`, resource)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ada, bob := newUser(t, "token", "add", "ada"), newUser(t, "token", "add", "bob")
+	up := startUp(t, path, "--auth", "tokens")
+	call := func(token string) string {
+		t.Helper()
+		text, err := callWith(t, &streamable.Client{URL: up.url}, token)
+		if failed := (*client.ToolError)(nil); err != nil && !errors.As(err, &failed) {
+			t.Fatal(err)
+		} else if err != nil {
+			return failed.Error()
+		}
+		return text
+	}
+	_, rest, _ := strings.Cut(call(ada), "open ")
+	page, _, _ := strings.Cut(rest, " ")
+	if !strings.HasPrefix(page, strings.TrimSuffix(up.url, "/mcp")+"/login/") {
+		t.Fatalf("the page is %q", page)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		r, err := http.NewRequestWithContext(t.Context(), method, page, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		response, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %s", method, response.Status, text)
+		}
+		response.Body.Close()
+	}
+	if text := call(ada); text != "hello" {
+		t.Errorf("ada, who has logged in: %s", text)
+	}
+	if text := call(bob); !strings.Contains(text, "needs the login of this user") {
+		t.Errorf("bob, who has not: %s", text)
+	}
+	up.end()
+	up = startUp(t, path, "--auth", "tokens")
+	defer up.end()
+	if text := call(ada); text != "hello" {
+		t.Errorf("ada, after a restart: %s", text)
+	}
+	found := 0
+	err = filepath.WalkDir(filepath.Join(config, "bowline", "logins"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if found++; err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil || found < 3 {
+		t.Errorf("%d files, %v", found, err)
+	}
+}
+
+// TestWhereUsersLogIn has the addresses of a gateway, and its name in the file.
+func TestWhereUsersLogIn(t *testing.T) {
+	for _, c := range []struct{ listen, public, want string }{
+		{"127.0.0.1:8080", "", "http://127.0.0.1:8080/login"},
+		{"[::1]:8080", "", "http://[::1]:8080/login"},
+		{"0.0.0.0:8080", "", ""},
+		{"10.0.0.5:8080", "", ""},
+		{"0.0.0.0:8080", "https://tools.example.com/mcp", "https://tools.example.com/login"},
+		{"0.0.0.0:8080", "https://example.com/tools/mcp", "https://example.com/tools/login"},
+		{"0.0.0.0:8080", "https://example.com", "https://example.com/login"},
+	} {
+		if got := (&access{public: c.public}).loginsAt(listening(c.listen)); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// listening is a listener that only has an address.
+type listening string
+
+func (l listening) Addr() net.Addr            { return l }
+func (l listening) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (l listening) Close() error              { return nil }
+func (l listening) Network() string           { return "tcp" }
+func (l listening) String() string            { return string(l) }

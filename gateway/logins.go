@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/logins"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// UserLogins let users log in at servers, each for himself. A user is who transport.Origin.Identity names; all who have not logged in at the
+// gateway are one.
+type UserLogins struct {
+	// For returns the options of the login to a server, as authfile.Options.For does. The gateway sets Principal and Interact, and makes an
+	// Authorizer for each connection of a user. Store must be set, to the same one each time, which nobody but this gateway uses: it has
+	// the logins by the names of users. For may be called by several goroutines at once.
+	For func(*mcpjson.Server) (auth.Options, error)
+}
+
+var (
+	// errEnded is why a connection gets no login: without its owner, it would be that of somebody else.
+	errEnded = errors.New("gateway: the connection has ended already")
+
+	errNoStore  = errors.New("gateway: UserLogins.For returns no Store")
+	errNoPages  = errors.New("this gateway has no pages for that: it serves hosts only, or the file does not say at which url browsers reach it")
+	errNotAsked = errors.New("the client of this call cannot be asked to open a page")
+	errDeclined = errors.New("the user has not agreed")
+)
+
+// A desk is where users log in at servers.
+type desk struct {
+	given *UserLogins                  // nil: they do not
+	pages atomic.Pointer[logins.Pages] // nil: nobody serves them
+	wake  func(server, of string)      // makes the connections of a user with a server try again
+}
+
+// serve begins to lead users to pages.
+func (d *desk) serve(at string) http.Handler {
+	pages := logins.New(at)
+	d.pages.Store(pages)
+	return pages
+}
+
+// close ends the logins that are open, so that calls which wait for them end.
+func (d *desk) close() {
+	if pages := d.pages.Load(); pages != nil {
+		pages.Close()
+	}
+}
+
+// options returns those of a user's login at a server. Requests do not log in: their goroutines know no browser.
+func (d *desk) options(s *mcpjson.Server, user string) (auth.Options, error) {
+	o, err := d.given.For(s)
+	if err == nil && o.Store == nil {
+		err = errNoStore
+	}
+	o.Principal, o.Grant, o.Interact = user, nil, nil
+	return o, err
+}
+
+// login returns the login of a user for one connection with a server.
+func (d *desk) login(s *mcpjson.Server, user string) (*auth.Authorizer, error) {
+	o, err := d.options(s, user)
+	if err != nil {
+		return nil, err
+	}
+	return auth.New(o), nil
+}
+
+// logIn lets the user of a call log in at a server, and waits for that. If there is a page that the client cannot be asked to open, it is returned with the error.
+func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, user string) (page string, err error) {
+	link, err := d.open(s, user)
+	if err != nil {
+		return "", err
+	}
+	switch err := askToOpen(ctx, s.Name, link); {
+	case errors.Is(err, errNotAsked):
+		return link.URL, err
+	case err != nil:
+		return "", err
+	}
+	err = link.Wait(ctx)
+	if session := server.RequestFrom(ctx).Session; session != nil && err == nil {
+		_ = session.ElicitationComplete(ctx, link.ID) // it has left, or cannot be told
+	}
+	return "", err
+}
+
+// open returns a link for the login of a user.
+func (d *desk) open(s *mcpjson.Server, user string) (*logins.Link, error) {
+	pages := d.pages.Load()
+	if pages == nil {
+		return nil, errNoPages
+	}
+	of := logins.Login{User: user, Server: s.Name, Run: func(ctx context.Context, visit logins.Visit) error { return d.run(ctx, s, user, visit) }}
+	if at, err := url.Parse(urlOf(s)); err == nil {
+		of.Place = at.Host
+	}
+	return pages.Open(of)
+}
+
+// run logs in with the browser of a user. The Authorizer is not that of a connection, which may end meanwhile: they share what the store has.
+func (d *desk) run(ctx context.Context, s *mcpjson.Server, user string, visit logins.Visit) error {
+	o, err := d.options(s, user)
+	if err != nil {
+		return err
+	}
+	o.Interact = func(ctx context.Context, i auth.Interaction) (*url.URL, error) { return visit(ctx, i.Start) }
+	login := auth.New(o)
+	defer login.Close()
+	if err = login.Login(ctx); err == nil {
+		d.wake(s.Name, user)
+	}
+	return err
+}
+
+// askToOpen asks the user of a call to open the page of a login. Nil: he has agreed, which does not mean that he has logged in.
+func askToOpen(ctx context.Context, name string, link *logins.Link) error {
+	page := &protocol.ElicitParams{
+		Mode: protocol.ElicitURL, URL: link.URL, ElicitationID: link.ID,
+		Message: fmt.Sprintf("The server %q needs your login. Open the page, and log in there.", name),
+	}
+	answers, err := server.Ask(ctx, protocol.InputRequests{link.ID: page})
+	switch {
+	case errors.Is(err, server.ErrNotAsking), errors.As(err, new(*server.UnsupportedError)):
+		return errNotAsked
+	case err != nil:
+		return err
+	}
+	if answer, ok := answers[link.ID].(*protocol.ElicitResult); !ok || answer.Action != protocol.ElicitAccept {
+		return errDeclined
+	}
+	return nil
+}

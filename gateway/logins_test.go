@@ -1,0 +1,317 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authfile"
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/mcpjson/sessions"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A person is who has the token that ends so.
+type person string
+
+func (u person) Identity() string { return "token " + string(u) }
+
+func (u person) token() string { return "of-the-gateway-" + string(u) }
+
+func checkUser(r *http.Request) (streamable.Caller, *streamable.Denial) {
+	name, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "+person("").token())
+	if !ok {
+		return nil, &streamable.Denial{Status: http.StatusUnauthorized, Text: "no token"}
+	}
+	return streamable.NewCaller(person(name).Identity()), nil
+}
+
+// A vault is a gateway with users, over HTTP, before a server that needs a login.
+type vault struct {
+	t       *testing.T
+	gateway *gateway.Gateway
+	url     string // of the gateway, without a path
+	as      *authtest.Server
+	logins  auth.Store // of users
+	log     bytes.Buffer
+
+	mu   sync.Mutex
+	sent []string // to the server: headers and bodies
+}
+
+// serveAt serves something until the end of the test.
+func serveAt(t *testing.T, listening *httptest.Server, serve http.Handler) {
+	listening.Config.Handler = serve
+	listening.Start()
+	t.Cleanup(listening.Close)
+}
+
+func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
+	t.Helper()
+	v := &vault{t: t, logins: auth.NewMemory()}
+	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "open"}, func(_ context.Context, in struct{ As string }) (string, error) { return "opened for " + in.As, nil })
+	behind := httptest.NewUnstartedServer(nil)
+	as.Resource = "http://" + behind.Listener.Addr().String() + "/mcp"
+	as.Clients = []authtest.Client{{ID: "gateway", Secret: "S3CRET", Auth: "client_secret_basic"}}
+	v.as = authtest.Start(t, as)
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	t.Cleanup(func() { endpoint.Close(time.Second) })
+	serveAt(t, behind, v.recorded(v.as.Protect(endpoint)))
+
+	o := gateway.Options{Login: v.login, UserLogins: &gateway.UserLogins{For: authfile.Options{Defaults: auth.Options{Store: v.logins, ClientName: "test"}}.For}}
+	o.Client.ProtocolVersion = back
+	o.Client.Conn.Log = slog.New(slog.NewTextHandler(&v.log, nil))
+	v.gateway = gateway.New(o)
+	front := httptest.NewUnstartedServer(nil)
+	v.url = "http://" + front.Listener.Addr().String()
+	served := streamable.NewHandler(v.gateway.Server(), streamable.HandlerOptions{Check: checkUser})
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", served)
+	mux.Handle("/login/", v.gateway.LoginPages(v.url+"/login"))
+	serveAt(t, front, mux)
+	t.Cleanup(func() {
+		served.Close(time.Second)
+		if err := v.gateway.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	if _, err := v.gateway.Apply(t.Context(), load(t, fmt.Sprintf(`{"mcpServers":{"a":{"url":%q,"bowline":%s}}}`, as.Resource, entry))); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// login is that of the gateway itself, over whose connection its lists come.
+func (v *vault) login(s *mcpjson.Server) (sessions.Login, error) {
+	o, err := authfile.Options{}.For(s)
+	o.Grant, o.Registered = auth.ClientCredentials{}, []auth.Registered{{ID: "gateway", Secret: auth.NewSecret("S3CRET")}}
+	return auth.New(o), err
+}
+
+// recorded keeps what the server gets.
+func (v *vault) recorded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			v.t.Error(err)
+		}
+		var all strings.Builder
+		_ = r.Header.Write(&all)
+		v.mu.Lock()
+		v.sent = append(v.sent, r.RequestURI+"\n"+all.String()+"\n"+string(body))
+		v.mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// tokensFor returns the tokens with which the server got a text.
+func (v *vault) tokensFor(text string) (all []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, sent := range v.sent {
+		_, rest, found := strings.Cut(sent, "Authorization: Bearer ")
+		token, _, _ := strings.Cut(rest, "\r\n")
+		if found && strings.Contains(sent, text) && !slices.Contains(all, token) {
+			all = append(all, token)
+		}
+	}
+	return all
+}
+
+// connect connects a user's client. Opens says what its user does with a page; nil: it cannot be asked.
+func (v *vault) connect(version string, as person, opens func(page string) string) *client.Session {
+	v.t.Helper()
+	o := client.Options{ProtocolVersion: version, FailFast: true}
+	if opens != nil {
+		o.ElicitURL = func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return &protocol.ElicitResult{Action: opens(p.URL)}, nil
+		}
+	}
+	to := &streamable.Client{URL: v.url + "/mcp", Header: http.Header{"Authorization": {"Bearer " + as.token()}}}
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(timeout(v.t), to)
+	failOn(v.t, err)
+	v.t.Cleanup(func() { session.Close(context.Background()) })
+	return session
+}
+
+// call calls the tool of the server.
+func (v *vault) call(session *client.Session, as string) *protocol.CallToolResult {
+	v.t.Helper()
+	result, err := session.CallTool(timeout(v.t), &protocol.CallToolParams{Name: "a__open", Arguments: []byte(fmt.Sprintf(`{"As":%q}`, as))})
+	failOn(v.t, err)
+	return result
+}
+
+// visit opens a page, agrees, and logs in, as the browser of a user. It returns the last page.
+func (v *vault) visit(page string) string {
+	v.t.Helper()
+	jar, err := cookiejar.New(nil)
+	failOn(v.t, err)
+	carrier := &http.Transport{DisableKeepAlives: true}
+	browser := &http.Client{Jar: jar, Transport: carrier}
+	shown, err := browser.Get(page)
+	failOn(v.t, err)
+	shown.Body.Close()
+	press, err := http.NewRequestWithContext(v.t.Context(), http.MethodPost, page, nil)
+	failOn(v.t, err)
+	press.Header.Set("Sec-Fetch-Site", "same-origin")
+	last, err := browser.Do(press)
+	failOn(v.t, err)
+	defer last.Body.Close()
+	text, err := io.ReadAll(last.Body)
+	failOn(v.t, err)
+	return string(text)
+}
+
+// Each user logs in at a server by a page that his client is asked to open, and calls go there with his login only: neither that of another user, nor that of
+// the gateway, and never the token that his client has for the gateway.
+//
+// Guarantees: G-0102.4, G-0102.5, G-0102.6
+func TestUsersLogInAtAServer(t *testing.T) {
+	for _, c := range []struct{ front, back string }{
+		{protocol.LatestLegacy, protocol.LatestLegacy}, {protocol.LatestLegacy, protocol.Latest}, {protocol.Latest, protocol.LatestLegacy}, {protocol.Latest, protocol.Latest},
+	} {
+		t.Run(c.front+" to "+c.back, func(t *testing.T) {
+			v := newVault(t, c.back, `{"login":"user"}`, authtest.Options{})
+			pages := map[person]int{}
+			for _, who := range []person{"ada", "bob"} {
+				session := v.connect(c.front, who, func(page string) string {
+					pages[who]++
+					if text := v.visit(page); !strings.Contains(text, "You are logged in") {
+						t.Error(text)
+					}
+					return protocol.ElicitAccept
+				})
+				for range 2 {
+					if result := v.call(session, string(who)); result.IsError || result.Content.Text() != `opened for `+string(who) {
+						t.Fatal(result.Content.Text())
+					}
+				}
+			}
+			if pages["ada"] != 1 || pages["bob"] != 1 {
+				t.Errorf("pages opened: %v", pages)
+			}
+			own := v.tokensFor(`"tools/list"`)
+			adas, bobs := v.tokensFor(`"ada"`), v.tokensFor(`"bob"`)
+			if len(adas) != 1 || len(bobs) != 1 || len(own) != 1 || adas[0] == bobs[0] || adas[0] == own[0] || bobs[0] == own[0] {
+				t.Errorf("%d tokens of ada, %d of bob, %d of the gateway", len(adas), len(bobs), len(own))
+			}
+			for _, who := range []person{"ada", "bob"} {
+				e, err := v.logins.Load(t.Context(), auth.Key{Resource: v.as.Resource(), Principal: who.Identity()})
+				if err != nil || e == nil || !slices.Contains([]string{adas[0], bobs[0]}, e.Access.Reveal()) {
+					t.Errorf("the login of %s: %v, %v", who, e, err)
+				}
+			}
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if all := strings.Join(v.sent, "\n"); strings.Contains(all, person("").token()) || strings.Contains(all, "bowline-login") {
+				t.Error("the server got what is the gateway's alone")
+			}
+		})
+	}
+}
+
+// A client that cannot be asked gets the page in its answer, which is for its user only and says that nothing was executed. So does one whose user has not agreed, without the
+// page. The client stays connected.
+//
+// Guarantees: G-0102.5
+func TestWhoCannotBeAskedToLogIn(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		v := newVault(t, protocol.LatestLegacy, `{"login":"user","share":"client"}`, authtest.Options{})
+		ada := v.connect(version, "ada", nil)
+		result := v.call(ada, "ada")
+		_, rest, found := strings.Cut(result.Content.Text(), "open "+v.url+"/login/")
+		secret, _, _ := strings.Cut(rest, " ")
+		if meta := string(result.Meta[gateway.MetaOutcome]); !result.IsError || !found || !strings.Contains(meta, `"delivery":"not sent"`) || !strings.Contains(meta, v.url+"/login/"+secret+`"`) {
+			t.Fatal(result.Content.Text(), meta)
+		}
+		for _, action := range []string{protocol.ElicitDecline, protocol.ElicitCancel} {
+			bob := v.connect(version, "bob", func(string) string { return action })
+			if result := v.call(bob, "bob"); !result.IsError || !strings.Contains(result.Content.Text(), "the user has not agreed. It was not executed") || strings.Contains(result.Content.Text(), "/login/") {
+				t.Error(result.Content.Text())
+			}
+		}
+		if text := v.visit(v.url + "/login/" + secret); !strings.Contains(text, "You are logged in") {
+			t.Fatal(text)
+		}
+		if result := v.call(ada, "ada"); result.IsError {
+			t.Error(result.Content.Text())
+		}
+		if len(v.tokensFor(`"bob"`)) != 0 {
+			t.Error("the call of a user without a login was sent with a token")
+		}
+		if logged := v.log.String(); strings.Contains(logged, secret) || len(v.as.Printed(logged)) > 0 {
+			t.Error("a secret is in the log")
+		}
+	}
+}
+
+// A login that has ended at the server makes its user log in again. While the authorization server is away, a call fails and says when to try again. In
+// both cases the client stays connected, and so do those of others.
+//
+// Guarantees: G-0102.7
+func TestALoginThatEnds(t *testing.T) {
+	v := newVault(t, protocol.Latest, `{"login":"user"}`, authtest.Options{})
+	pages := 0
+	ada := v.connect(protocol.Latest, "ada", func(page string) string {
+		pages++
+		v.visit(page)
+		return protocol.ElicitAccept
+	})
+	if result := v.call(ada, "ada 1"); result.IsError {
+		t.Fatal(result.Content.Text())
+	}
+	v.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Status, a.Object = http.StatusServiceUnavailable, map[string]any{} })
+	v.as.RevokeAll()
+	if result := v.call(ada, "ada 2"); !result.IsError || !strings.Contains(result.Content.Text(), "status 503") || !strings.Contains(result.Content.Text(), "It was not executed") || pages != 1 {
+		t.Error(pages, result.Content.Text())
+	}
+	v.as.Lie(authtest.Token, nil)
+	for {
+		result := v.call(ada, "ada 3")
+		if !result.IsError {
+			break
+		}
+		if !strings.Contains(result.Content.Text(), "tried again in") {
+			t.Fatal(result.Content.Text())
+		}
+	}
+	if pages != 2 || len(v.tokensFor(`"ada 3"`)) == 0 {
+		t.Errorf("%d pages were opened", pages)
+	}
+}
+
+// An entry whose users are to log in is a mistake where nobody can.
+//
+// Guarantees: G-0102.4
+func TestAGatewayWithoutLoginsOfUsers(t *testing.T) {
+	file := load(t, `{"mcpServers":{"a":{"url":"http://127.0.0.1:1/mcp","bowline":{"login":"user"}}}}`)
+	g := gateway.New(gateway.Options{})
+	defer g.Close(context.Background())
+	if err := g.Check(file); err == nil || !strings.Contains(err.Error(), "lets no users log in") {
+		t.Error(err)
+	}
+	if err := errors.Join(g.Check(load(t, `{"mcpServers":{}}`))); err != nil {
+		t.Error(err)
+	}
+}
