@@ -31,9 +31,9 @@ const wakeInterval = 5 * time.Second
 
 // A connection is one with a server, as clients use it.
 type connection struct {
-	place *place       // nil: all clients share it
-	as    string       // what its session is called
-	woken atomic.Int64 // when a call woke it last, in nanoseconds; 0: it has answered a call since
+	place *place                    // nil: all clients share it
+	as    string                    // what its session is called
+	woken atomic.Pointer[time.Time] // when a call woke it last; nil: it has answered a call since
 
 	mu    sync.Mutex
 	level sentLevel
@@ -44,13 +44,13 @@ type place = pool.Place[*connection]
 // mayWake reports whether a call may wake the server at this time, which it then does.
 func (c *connection) mayWake(now time.Time) bool {
 	last := c.woken.Load()
-	return now.UnixNano()-last >= int64(wakeInterval) && c.woken.CompareAndSwap(last, now.UnixNano())
+	return (last == nil || now.Sub(*last) >= wakeInterval) && c.woken.CompareAndSwap(last, &now)
 }
 
 // hasAnswered notes that the server works: if it dies now, that is no reason to let calls wait.
 func (c *connection) hasAnswered() {
-	if c.woken.Load() != 0 {
-		c.woken.Store(0)
+	if c.woken.Load() != nil {
+		c.woken.Store(nil)
 	}
 }
 

@@ -95,8 +95,8 @@ type Gateway struct {
 	waiting    questions
 	unsaved    atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
-	applying  sync.Mutex // held by Apply
-	warmUntil atomic.Int64
+	applying  sync.Mutex                // held by Apply
+	warmUntil atomic.Pointer[time.Time] // never nil
 
 	mu       sync.Mutex
 	file     string               // its path
@@ -126,6 +126,7 @@ func New(o Options) *Gateway {
 		}
 		g.known = known
 	}
+	g.warmUntil.Store(new(time.Time))
 	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake = g.known, g.announce, o.UserLogins, g.wakeFor
 	g.search.Call = g.callNamed
 	g.search.Snapshot, g.search.Visible = g.searched, g.searchable
@@ -290,7 +291,8 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	g.adopt(file, p)
 	g.announcer.add(g.sight.follow(p.policy)...)
 	defer g.notifier.notify()
-	g.warmUntil.Store(time.Now().Add(warmUp).UnixNano())
+	until := time.Now().Add(warmUp)
+	g.warmUntil.Store(&until)
 	g.announcer.add(g.known.Apply(p.names, p.servers())...)
 	changes, err := g.set.Apply(ctx, file)
 	for _, e := range p.entries {

@@ -181,7 +181,7 @@ func (g *Gateway) warm(ctx context.Context, kind catalogue.Kind) *catalogue.Snap
 
 // warmFor is warm for somebody who may find what it looks for before every server has said what it has.
 func (g *Gateway) warmFor(ctx context.Context, kind catalogue.Kind, isEnough func(*catalogue.Snapshot) bool) *catalogue.Snapshot {
-	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, g.warmUntil.Load()))
+	ctx, cancel := context.WithDeadline(ctx, *g.warmUntil.Load())
 	defer cancel()
 	for {
 		changed := g.known.Changed()
