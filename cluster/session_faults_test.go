@@ -387,6 +387,27 @@ func TestRecordsOfSessionsAreSealed(t *testing.T) {
 	})
 }
 
+// A session of which nothing is saved may be at the node where it began, as long as that can be reached: while the engine is away it saves nothing, and
+// other nodes do not see its lease. That node itself knows.
+//
+// Guarantees: G-0082.7
+func TestASessionThatIsNotSavedYet(t *testing.T) {
+	s := clustertest.New(clustertest.Options{})
+	a, b := join(t, s, "a"), join(t, s, "b")
+	serve(t, a, http.NotFoundHandler())
+	b.await(t, "a serves other nodes", func() bool {
+		m, _ := b.Member("a")
+		return m.Address != ""
+	})
+	var owned *streamable.OwnedError
+	if _, err := b.Sessions().Take(t.Context(), "a.s", "ada"); !errors.As(err, &owned) || owned.Node != "a" {
+		t.Errorf("another node: got %v, want that the session may be at a", err)
+	}
+	if _, err := a.Sessions().Take(t.Context(), "a.s", "ada"); !errors.Is(err, streamable.ErrNoSession) {
+		t.Errorf("its own node: got %v, want that there is no such session", err)
+	}
+}
+
 // A node whose process was killed, started again and perhaps killed again is known for dead as the
 // owner of its sessions at once, also by nodes that have never seen that process, and also if the
 // next one has its address.

@@ -63,8 +63,9 @@ func (s *sessions) beginner(session string) beginner {
 	return b
 }
 
-// await waits, if that node cannot be reached, for another process that is this node: that one may
-// have the session, and not have saved it yet. Otherwise nobody has it, and await returns none.
+// await names that node as the owner if it can be reached: it may have the session, and not have saved it yet,
+// because the Engine was away, for instance. Only that node knows. If it cannot be reached, await waits for another
+// process that is this node. Otherwise nobody has the session, and await returns none.
 func (b *beginner) await(ctx context.Context, none error) error {
 	if b.name == "" || b.name == b.node.options.Node {
 		return none
@@ -73,7 +74,7 @@ func (b *beginner) await(ctx context.Context, none error) error {
 	defer cancel()
 	door := hop.Peer{Node: b.name, Address: b.was.Address, SPKI: string(b.was.Certificate)}
 	if b.was.Address != "" && !b.node.hop.Gone(ctx, door) {
-		return none
+		return &streamable.OwnedError{Node: b.name}
 	}
 	for {
 		if m, _ := b.node.Member(b.name); m.Address != "" && m.Address != b.was.Address {
