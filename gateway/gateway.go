@@ -25,6 +25,7 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Options configure a Gateway. The zero value of each field means its default.
@@ -64,6 +65,10 @@ type Options struct {
 
 	// Share says who uses one connection with a server whose entry does not say it: one of mcpjson.Shares. Empty: all.
 	Share string
+
+	// Exclusive returns a transport to a server of which all nodes of a cluster together have one, which own starts at this node: Node.Upstream of package cluster makes one.
+	// It is called for servers whose entry says "instances": "one". Nil: this gateway is the only one.
+	Exclusive func(name string, own transport.Transport) transport.Transport
 
 	// Audit gets a record of each request of a client, before it is answered, and of what people do to the gateway; (*audit.Trail).Write is one. It may be called
 	// by several goroutines at once, and whatever it takes delays the answer. Nil: there are none.
@@ -118,7 +123,7 @@ type Gateway struct {
 // the log says why.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
-	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), tasks: tasks.New(), notifier: newNotifier(), servers: make(map[string]*upstream)}
+	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), tasks: tasks.New(o.Server.Node), notifier: newNotifier(), servers: make(map[string]*upstream)}
 	if o.Catalogue != "" {
 		known, err := catalogue.Open(o.Catalogue)
 		if err != nil {
@@ -206,6 +211,9 @@ func (g *Gateway) each(s *mcpjson.Server, o *client.Options) {
 		g.lifecycle.Check()
 		u.observe(s.Transport, true)
 		defer u.hook(o)
+		if u.single && g.options.Exclusive != nil {
+			s.Transport = g.options.Exclusive(s.Name, s.Transport)
+		}
 	}
 	if g.options.Each != nil {
 		g.options.Each(s, o)

@@ -33,6 +33,7 @@ type entry struct {
 	modes  map[string]protocol.ToolMode // of tools, by the names that the server uses; "*": of all others
 	share  string                       // who uses one connection: one of mcpjson.Shares
 	child  bool                         // it is a process of this gateway
+	single bool                         // all nodes of a cluster have one of it
 
 	perUser *mcpjson.Server // at which each user logs in, as the file says; nil: users have no logins there
 }
@@ -77,11 +78,8 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, o given, before ma
 		switch was, ok := before[name]; {
 		case err == nil:
 			p.entries = append(p.entries, entryOf(s, top, o.share))
-			if s.Settings.PerUser && !o.perUser {
-				wrong[name] = `its login is "user", and this gateway lets no users log in`
-			}
-			if url := urlOf(s); url != "" && o.isOwn != nil && o.isOwn(url) {
-				wrong[name] = "it is this gateway itself, which is served at its url"
+			if why := p.entries[len(p.entries)-1].wrong(urlOf(s), o); why != "" {
+				wrong[name] = why
 			}
 		case ok:
 			p.entries = append(p.entries, was)
@@ -93,6 +91,20 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, o given, before ma
 	return wrong
 }
 
+// wrong says what is wrong with a server for this gateway.
+func (e *entry) wrong(url string, o given) string {
+	switch {
+	case url != "" && o.isOwn != nil && o.isOwn(url):
+		return "it is this gateway itself, which is served at its url"
+	case e.perUser != nil && !o.perUser:
+		return `its login is "user", and this gateway lets no users log in`
+	case e.single && e.share != shareAll:
+		return `with "instances": "one" all users share one connection: give it "share": "all", too, if they may`
+	default:
+		return ""
+	}
+}
+
 func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 	how := s.Hosting
 	e := entry{
@@ -102,6 +114,7 @@ func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 		limit:  limits.Rule{PerMinute: top.Rate.PerMinute, InFlight: top.Rate.InFlight, Concurrency: how.Concurrency, ToolRates: how.ToolRates},
 		modes:  s.Settings.ToolModes,
 		share:  cmp.Or(how.Share, share, shareAll),
+		single: how.Instances == mcpjson.Instances()[1],
 	}
 	_, e.child = s.Transport.(*stdio.Command)
 	if s.Settings.PerUser {

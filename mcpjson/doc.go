@@ -56,7 +56,7 @@
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. With
 //     "login": "user" the users of a gateway log in there, each for himself. The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
-//     roots, share (all, user or client), concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
+//     roots, share (all, user or client), instances (each or one), concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
 //     resources, each an object with allow and deny.
 //
 // A key bowline beside mcpServers is for a gateway, too (see Gateway): http, admin (an object with

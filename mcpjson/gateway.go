@@ -72,7 +72,7 @@ type Pattern struct {
 const MaxGrants = 256
 
 // Hosting is the part of a server's block bowline that says how a gateway offers the server. Other programs do not look
-// at it, and it does not count for Server.Same: to change it restarts no server.
+// at it, and only Instances counts for Server.Same: to change the others restarts no server.
 type Hosting struct {
 	Prefix    *string // before the names of its tools and prompts, in place of the server's name; "": bare names
 	Life      Life
@@ -83,7 +83,8 @@ type Hosting struct {
 	Describe  map[string]string // descriptions of single tools, by the names that the server uses
 	Roots     []string          // file URIs; they replace those of the Gateway. Nil: the file has none
 
-	Share string // who uses one connection with it: one of Shares; "": the gateway decides
+	Share     string // who uses one connection with it: one of Shares; "": the gateway decides
+	Instances string // at which nodes of a cluster it runs: one of Instances; "" means the first
 
 	Concurrency int            // how many requests may be under way at the server; 0: any number
 	ToolRates   map[string]int // how often a client may call a tool in a minute, by the name that the server uses; "*": all others
@@ -108,6 +109,9 @@ type Filter struct {
 	Allow []string // nil: everything
 	Deny  []string // wins over Allow
 }
+
+// Instances returns the values that instances may have in a file: a server at each node of a cluster, or one for all of them.
+func Instances() []string { return []string{"each", "one"} }
 
 // Shares returns the values that share may have in a file: one connection for all clients, one for each user, or one for each session of a client.
 func Shares() []string { return []string{"all", "user", "client"} }

@@ -81,6 +81,10 @@ func TestHosting(t *testing.T) {
 	if read(t, `{"start": "demand", "retries": 1}`).Same(same) {
 		t.Error("with retries it is the same server")
 	}
+	// A server of which a cluster has one is reached in another way.
+	if one := read(t, `{"instances": "one"}`); one.Hosting.Instances != "one" || one.Same(same) || !one.Same(read(t, `{"instances": "one", "share": "all"}`)) {
+		t.Errorf("%+v", one.Hosting)
+	}
 }
 
 func read(t *testing.T, block string) *Server {
@@ -114,6 +118,7 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"roots": ["/a", "http://${SECRET}"]}`), "m:2:11: bowline.roots: number 2 is neither a path nor a URI that begins with file://"},
 		{top(`{"roots": "/a"}`), "m:2:11: bowline.roots: expected an array of strings, got a string"},
 		{server(`"command": "x", "bowline": {"start": "lazy"}`), "m:2:44: servers.a.bowline.start: expected one of eager, demand"},
+		{server(`"command": "x", "bowline": {"instances": "two"}`), "m:2:48: servers.a.bowline.instances: expected one of each, one"},
 		{server(`"command": "x", "bowline": {"share": "none"}`), "m:2:44: servers.a.bowline.share: expected one of all, user, client"},
 		{server(`"url": "http://h", "bowline": {"login": "me"}`), "m:2:47: servers.a.bowline.login: expected one of user"},
 		{server(`"command": "x", "bowline": {"login": "user"}`), "m:2:44: servers.a.bowline.login: only a server that is reached over HTTP has logins"},

@@ -111,7 +111,7 @@ const (
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
 	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit", "policy", "personas"}
-	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share"}
+	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share", "instances"}
 )
 
 func readGateway(v *values, n node) *Gateway {
@@ -192,7 +192,8 @@ func readProxies(v *values, n node) (all []netip.Prefix) {
 
 // readHosting reads what of a server's block only a gateway uses.
 func readHosting(v *values, own map[string]node) Hosting {
-	before := v.read // what Same compares
+	instances := readOneOf(v, own["instances"], Instances()) // it says how the server is reached
+	before := v.read                                         // what Same compares
 	defer func() { v.read = before }()
 	names := []string{"allow", "deny", "rename", "describe"}
 	tools := v.settings(own["tools"], v.unknown(names), names...)
@@ -200,7 +201,7 @@ func readHosting(v *values, own map[string]node) Hosting {
 		Rename: readTexts(v, tools["rename"]), Describe: readTexts(v, tools["describe"]), Prefix: readPrefix(v, own["prefix"]), Life: readLife(v, own), Roots: readRoots(v, own["roots"]),
 		Tools: filterOf(v, tools), Prompts: readFilter(v, own["prompts"]), Resources: readFilter(v, own["resources"]),
 		Concurrency: readLimit(v, own["concurrency"]), ToolRates: readRates(v, own["toolRates"]),
-		Share: readOneOf(v, own["share"], Shares()),
+		Share: readOneOf(v, own["share"], Shares()), Instances: instances,
 	}
 }
 

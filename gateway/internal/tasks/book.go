@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -51,6 +52,7 @@ type own struct {
 
 // A Book has the tasks of a gateway. Make one with New.
 type Book struct {
+	node    string
 	running *share.Pool
 
 	mu    sync.Mutex
@@ -61,10 +63,10 @@ type Book struct {
 	ended []*Task                       // the first one ended first
 }
 
-// New returns a Book without tasks.
-func New() *Book {
+// New returns a Book without tasks. Their ids have the name of this node, "" for none, so that requests about them find it.
+func New(node string) *Book {
 	// shared: running tasks of servers behind a gateway | 1024 places | one | a legacy client is refused with -32050; of a modern one's call no task is made | -
-	return &Book{running: share.NewPlaces(MostRunning), tasks: make(map[string]*Task), owns: make(map[own]*Task), runs: make(map[*Task]bool), last: make(map[*Task]protocol.TaskStatus)}
+	return &Book{node: node, running: share.NewPlaces(MostRunning), tasks: make(map[string]*Task), owns: make(map[own]*Task), runs: make(map[*Task]bool), last: make(map[*Task]protocol.TaskStatus)}
 }
 
 // Enter takes a place for a call that may become a task, or says why there is none. What is over by then gives its place back.
@@ -84,7 +86,7 @@ func (b *Book) Leave(of share.Client) { b.running.Give(of, 1) }
 
 // Add keeps a task, whose place was taken, and returns its id.
 func (b *Book) Add(t Task) (id string) {
-	t.ID = rand.Text()
+	t.ID = nodename.Join(b.node, rand.Text())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tasks[t.ID], b.owns[own{t.Over, t.Own}], b.runs[&t] = &t, &t, true

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //
 // Guarantees: G-0094.4
 func TestTasksAreBounded(t *testing.T) {
-	b, now := New(), time.Now()
+	b, now := New(""), time.Now()
 	one, other := share.Client{Network: "one"}, share.Client{Network: "other"}
 	var ids []string
 	released := 0
@@ -57,7 +57,7 @@ func TestTasksAreBounded(t *testing.T) {
 //
 // Guarantees: G-0094.4
 func TestEndedTasksAreThoseOfAll(t *testing.T) {
-	b, now := New(), time.Now()
+	b, now := New(""), time.Now()
 	end := func(of string) (id string) {
 		payer := share.Client{Network: of}
 		if refused := b.Enter(payer, now); refused != "" {
@@ -81,7 +81,7 @@ func TestEndedTasksAreThoseOfAll(t *testing.T) {
 //
 // Guarantees: G-0094.3
 func TestOnlyLostTasksEnd(t *testing.T) {
-	b, now := New(), time.Now()
+	b, now := New(""), time.Now()
 	for _, task := range []Task{{Own: "before", Of: 1, Run: 1}, {Own: "now", Of: 1, Run: 2}, {Own: "elsewhere", Of: 2, Run: 1}} {
 		if refused := b.Enter(task.Payer, now); refused != "" {
 			t.Fatal(refused)
@@ -99,7 +99,7 @@ func TestOnlyLostTasksEnd(t *testing.T) {
 //
 // Guarantees: G-0094.2
 func TestTaskIsReplaced(t *testing.T) {
-	b, now := New(), time.Now()
+	b, now := New(""), time.Now()
 	add := func(over any) *Task {
 		return b.Find(b.Add(Task{Own: "1", Over: over, Ends: now.Add(time.Minute), Release: func() {}}), "", false, now)
 	}

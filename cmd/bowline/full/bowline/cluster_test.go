@@ -142,6 +142,8 @@ func TestWrongFlagsOfACluster(t *testing.T) {
 		"name its host with --advertise": seeds("203.0.113.1:1,203.0.113.2:1,203.0.113.3:1"),
 		`--cluster-listen: "x"`:          serve("--cluster-key", key, "--cluster-listen", "x", "--seed", three),
 		"is not known on this machine":   {"nodes", "--cluster", "unknown"},
+		"leave --stdio out":              {"up", "f", "--stdio", "--cluster", "x"},
+		"name the cluster with":          {"up", "f", "--node", "x"},
 	} {
 		said, err := bowline(t, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), want) || err.Error() != "exit status 2" {

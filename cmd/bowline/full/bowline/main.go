@@ -2,11 +2,15 @@
 package main
 
 import (
+	"github.com/bowline-mcp/bowline/cluster/guardian"
 	"github.com/bowline-mcp/bowline/cluster/nats/embedded"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/command"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 )
 
 func main() {
-	command.Main(command.Extras{Traces: newTraceExporter, Cluster: member.Engines{Open: joinEngine, Running: embedded.Running}})
+	// Before anything else: this process may be the guardian of a server of which a cluster has one, and then
+	// it does not go on as a command.
+	guard := guardian.Run()
+	command.Main(command.Extras{Traces: newTraceExporter, Cluster: member.Engines{Open: joinEngine, Running: embedded.Running, Guardian: guard}})
 }

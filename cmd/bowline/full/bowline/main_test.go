@@ -62,7 +62,7 @@ func bowline(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A serve is `bowline serve --http`, until interrupt or kill is called.
+// A serve is `bowline serve --http` or `bowline up`, until interrupt or kill is called.
 type serve struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -75,7 +75,12 @@ type serve struct {
 // startServe starts `bowline serve --http`. It is interrupted at the end of the test.
 func startServe(t *testing.T, more ...string) *serve {
 	t.Helper()
-	s := &serve{t: t, cmd: bowline(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)}
+	return start(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
+}
+
+func start(t *testing.T, args ...string) *serve {
+	t.Helper()
+	s := &serve{t: t, cmd: bowline(t, args...)}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -210,7 +210,7 @@ type trailing struct {
 }
 
 // open opens the trail, if the file names one. Without it nobody is served: whoever wants a trail wants all of it.
-func (t *trailing) open(say func(string)) error {
+func (t *trailing) open(node string, say func(string)) error {
 	if t.File == "" {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (t *trailing) open(say func(string)) error {
 		t.key, err = audit.ReadKey(keyFile)
 	}
 	if err == nil {
-		t.trail, err = audit.Open(t.File, audit.Options{Key: t.key, Block: t.Block, Sync: t.Sync, Keep: t.Keep})
+		t.trail, err = audit.Open(t.File, audit.Options{Key: t.key, Node: node, Block: t.Block, Sync: t.Sync, Keep: t.Keep})
 	}
 	if err != nil {
 		return process.Refuse("%w", err)

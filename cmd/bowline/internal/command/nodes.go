@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const clusterHelp = `Several bowline serve processes with the same --cluster are nodes of one
-cluster. Requests may reach any node: put a load balancer in front of them.
+const clusterHelp = `Several bowline serve or bowline up processes with the same --cluster are nodes of
+one cluster. Requests may reach any node: put a load balancer in front of them.
 
 On one machine nothing else is needed: one of the processes runs a server of
 NATS, keeps its files in the user's configuration folder, and another takes over

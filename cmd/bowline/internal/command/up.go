@@ -22,6 +22,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -74,6 +75,10 @@ used it for as long as --linger says. If it is killed, another one is started, a
 the host keeps its session. "bowline up FILE" takes its place, and "bowline down"
 ends it.
 
+With --cluster the gateway is a node of a cluster, in which clients may send each
+request to any gateway, and go on with their sessions when one ends. Of a server with
+"instances": "one" all of them have one. "bowline cluster --help" explains the rest.
+
 At SIGHUP the file is read again. Only servers that have changed are started,
 stopped or restarted; one whose entry has a mistake now goes on as it was. If the
 mistake is one that would have ended the command at its start, or if a link, a folder
@@ -93,6 +98,10 @@ const upExample = `  # Serve what a desktop program has configured
   # Which tools are there?
   bowline tools --url http://127.0.0.1:8080/mcp
 
+  # Two gateways of one cluster, on two machines
+  bowline up mcp.json --http 10.0.0.1:8080 --cluster prod --cluster-key cluster.key --nats tls://nats.example.com:4222
+  bowline up mcp.json --http 10.0.0.2:8080 --cluster prod --cluster-key cluster.key --nats tls://nats.example.com:4222
+
   # Look for mistakes, and start nothing
   bowline up mcp.json --check`
 
@@ -111,6 +120,7 @@ type upping struct {
 	watched   watch
 	end       func() // ends the gateway
 	access    access
+	joining   joining
 	audit     trailing
 
 	stdio      bool          // this process stands between a host and the gateway
@@ -122,7 +132,7 @@ type upping struct {
 }
 
 // newUp only names the flags; upping.run says what they mean.
-func newUp() *cobra.Command {
+func newUp(with member.Engines) *cobra.Command {
 	u := new(upping)
 	command := &cobra.Command{
 		Use:        "up FILE [--stdio]",
@@ -132,13 +142,16 @@ func newUp() *cobra.Command {
 		Example:    upExample,
 		Args:       oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := u.joining.check(cmd, u.stdio || u.background, with); err != nil {
+				return err
+			}
 			if u.path = args[0]; u.stdio && !u.check {
 				return u.relay(cmd)
 			}
 			if u.background {
 				standInBackground(cmd)
 			}
-			return u.run(cmd)
+			return u.run(cmd, with)
 		},
 	}
 	u.addFlags(command)
@@ -154,6 +167,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
 	flags.BoolVar(&u.noTry, "no-try", false, "let the page call no tools")
 	u.access.addFlags(command)
+	u.joining.flags.Add(command)
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.watches, "watch", false, "read the file again when it changes")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
@@ -164,7 +178,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 }
 
 // run checks the whole file, and the address, before anything is started.
-func (u *upping) run(cmd *cobra.Command) error {
+func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
 	u.watched = watchOf(u.path)
 	file, err := u.load(cmd, func() (*mcpjson.File, error) { return mcpjson.Load(u.path) })
 	if err != nil {
@@ -173,19 +187,26 @@ func (u *upping) run(cmd *cobra.Command) error {
 	if err := u.take(cmd, file); err != nil {
 		return process.Refuse("%w", err)
 	}
-	say := sayTo(cmd)
-	if !u.check {
-		if err := u.audit.open(say); err != nil {
-			return err
-		}
-		defer u.audit.close(say)
-	}
-	g := gateway.New(u.options(cmd))
-	defer g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
 	if u.check {
+		g := gateway.New(u.options(cmd))
+		defer g.Close(context.WithoutCancel(cmd.Context()))
 		return u.report(cmd, g, file)
 	}
-	return u.untilEnd(cmd, func() error { return u.start(cmd, g, file) })
+	leave, err := u.joining.join(cmd, with)
+	if err != nil {
+		return err
+	}
+	say := sayTo(cmd)
+	if err := u.audit.open(u.joining.node.Name(), say); err != nil {
+		return errors.Join(err, leave())
+	}
+	defer u.audit.close(say)
+	o := u.options(cmd)
+	u.joining.share(&o, &u.access.options)
+	g := gateway.New(o)
+	err = u.untilEnd(cmd, func() error { return u.start(cmd, g, file) })
+	g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
+	return errors.Join(err, leave())
 }
 
 // sayTo returns what tells the person at the terminal, or the log.
@@ -341,9 +362,11 @@ func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.List
 func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
 	o := u.access.options
 	o.ShutdownGrace = process.FinishGrace / 4 * 5
-	if kept := u.keepSessions(cmd); kept != nil {
-		defer kept.Close() // what it could not write is in the log
-		o.Sessions = kept
+	if o.Sessions == nil { // otherwise other nodes go on with them
+		if kept := u.keepSessions(cmd); kept != nil {
+			defer kept.Close() // what it could not write is in the log
+			o.Sessions = kept
+		}
 	}
 	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
@@ -353,6 +376,9 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	})
 	if at := u.access.loginsAt(listener); at != "" {
 		mux.Handle(loginsPath, g.LoginPages(at))
+	}
+	if err := u.joining.node.Serve(mux); err != nil {
+		return err
 	}
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
 	return u.access.serve(ctx, endpoint, mux, listener)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/guardian"
 )
 
 // Engines are what the nodes of a cluster share. It needs large libraries; the zero value says that
@@ -12,6 +13,9 @@ import (
 type Engines struct {
 	// Open returns the engine of a cluster.
 	Open func(context.Context, EngineOptions) (cluster.Engine, error)
+
+	// Guardian ends servers that one node runs at a time, whatever becomes of that node; see guardian.Run. Nil: a server may outlive its node for a while.
+	Guardian *guardian.Guardian
 
 	// Running reports whether a process of this machine runs the engine of a folder.
 	Running func(folder string) bool

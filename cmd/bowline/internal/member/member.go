@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
 )
@@ -92,7 +93,7 @@ func (m *Flags) enter(ctx context.Context, p *Node, with Engines, log *slog.Logg
 		return err
 	}
 	p.node, err = cluster.Join(ctx, p.engine, cluster.Options{
-		Cluster: m.ClusterFlags.Name, Node: name, Key: key, Version: process.Version(), Hop: hop, Advertise: advertise, Log: log,
+		Cluster: m.ClusterFlags.Name, Node: name, Key: key, Version: process.Version(), Hop: hop, Advertise: advertise, Log: log, Guardian: with.Guardian,
 	})
 	if err != nil {
 		return m.explain(err)
@@ -131,6 +132,22 @@ func (p *Node) Apply(o *server.Options, h *streamable.HandlerOptions) {
 	o.Asking = server.AskingOptions{Fleet: true, Secrets: p.node.Keys("asking"), Spent: p.node.Spent()}
 	o.Tasks = &server.TaskOptions{Store: p.node.Tasks(), Gone: p.node.Gone}
 	h.Router, h.Sessions = p.node.Router(), p.node.Sessions()
+}
+
+// Name returns the name of the node; "" in no cluster.
+func (p *Node) Name() string {
+	if p.node == nil {
+		return ""
+	}
+	return p.node.Name()
+}
+
+// Exclusive returns a transport to a server that one node of the cluster runs at a time; in no cluster it is the server's own.
+func (p *Node) Exclusive(name string, own transport.Transport) transport.Transport {
+	if p.node == nil {
+		return own
+	}
+	return p.node.Upstream(name, own, cluster.UpstreamOptions{})
 }
 
 // Protect makes the nodes accept each other's nonces, and each proof once.

@@ -1,0 +1,124 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A gateway at a node of a cluster, of which each node is a process of its own.
+type gatewayNode struct {
+	*serve
+	calls int
+}
+
+// startGateway starts `bowline up` with a file of its own, as on a machine of its own. Both have a server "own"; of "one" the cluster has one, which
+// appends its process id to a file.
+func startGateway(t *testing.T, cluster, node, pids string) *gatewayNode {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := func(instances string) map[string]any {
+		return map[string]any{
+			"command": "sh", "args": []string{"-c", `echo $$ >>"$PIDS"; exec "$0" serve --stdio`, self},
+			"env": map[string]string{role: "command", "PIDS": pids + "-" + instances}, "bowline": map[string]string{"instances": instances, "start": "demand"},
+		}
+	}
+	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"own": entry("each"), "one": entry("one")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &gatewayNode{serve: start(t, "up", path, "--http", "127.0.0.1:0", "--admin", "off", "--cluster", cluster, "--node", node).await()}
+}
+
+// echo calls a tool in a session, until a deadline, and returns the last answer.
+func (g *gatewayNode) echo(session, tool string) string {
+	g.t.Helper()
+	for until := time.Now().Add(30 * time.Second); ; {
+		g.calls++
+		status, _, body := ask(g.t, g.url, session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"message":"hi"}}}`, g.calls+10, tool))
+		if status == http.StatusOK && strings.Contains(body, `"text":"hi"`) || time.Now().After(until) {
+			return fmt.Sprint(status, " ", body)
+		}
+	}
+}
+
+// pidsOf returns the processes of a server.
+func pidsOf(t *testing.T, path string) (all []int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pid)
+	}
+	return all
+}
+
+// Two gateways are nodes of a cluster: a session that begins at one goes on at the other, also when its node is killed, and a server of which there is one
+// runs at one node, and at the other once that node is killed. Each node has its own of the others.
+//
+// Guarantees: G-0104.1, G-0104.2
+func TestGatewaysOfACluster(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	name, pids := "g"+strings.ReplaceAll(time.Now().Format("150405.000000"), ".", ""), filepath.Join(t.TempDir(), "pids")
+	a, b := startGateway(t, name, "a", pids), startGateway(t, name, "b", pids)
+	_, header, body := ask(t, a.url, "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	if !strings.HasPrefix(session, "a.") {
+		t.Fatalf("the session is %q: %s", session, body)
+	}
+	if status, _, body := ask(t, b.url, session, initialized); status != http.StatusAccepted {
+		t.Fatalf("initialized at the other node: %d %s", status, body)
+	}
+	_, header, _ = ask(t, b.url, "", initialize)
+	other := header.Get("Mcp-Session-Id") // begins at the other node
+	for _, tool := range []string{"one__echo", "own__echo"} {
+		for _, at := range []struct {
+			node    *gatewayNode
+			session string
+		}{{a, session}, {b, session}, {b, other}, {a, other}} {
+			if answer := at.node.echo(at.session, tool); !strings.Contains(answer, `"text":"hi"`) {
+				t.Errorf("%s at %s: %s", tool, at.node.url, answer)
+			}
+		}
+	}
+	if all := pidsOf(t, pids+"-one"); len(all) != 1 {
+		t.Errorf("the server of which there is one has run as %d", all)
+	}
+	if all := pidsOf(t, pids+"-each"); len(all) != 2 {
+		t.Errorf("the others have run as %d, want one at each node", all)
+	}
+	a.kill() // which runs the server, and that of NATS
+	a.ended()
+	for _, tool := range []string{"one__echo", "own__echo"} {
+		if answer := b.echo(session, tool); !strings.Contains(answer, `"text":"hi"`) {
+			t.Errorf("%s after its node was killed: %s", tool, answer)
+		}
+	}
+	all := pidsOf(t, pids+"-one")
+	if len(all) != 2 || runtime.GOOS == "linux" && syscall.Kill(all[0], 0) == nil {
+		t.Errorf("the server has run as %d, and should have ended with its node, and run at the other one", all)
+	}
+}

@@ -1,0 +1,47 @@
+package command
+
+import (
+	"errors"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/spf13/cobra"
+)
+
+// A joining is what up was told of a cluster, and its node once it has joined.
+type joining struct {
+	flags member.Flags
+	node  *member.Node
+}
+
+// check refuses flags that do not fit, before anything is opened.
+func (j *joining) check(cmd *cobra.Command, forHosts bool, with member.Engines) error {
+	named := cmd.Flags().Changed("cluster")
+	if named && forHosts {
+		return process.Usage(errors.New("--cluster needs a gateway that serves over HTTP: leave --stdio out"))
+	}
+	return j.flags.Check(true, named, with)
+}
+
+// join makes this process a node, if the flags name a cluster. The context of the command ends with the node, until the function that join returns is
+// called.
+func (j *joining) join(cmd *cobra.Command, with member.Engines) (leave func() error, err error) {
+	if j.node, err = j.flags.Join(cmd, with); err != nil {
+		return nil, err
+	}
+	whole := cmd.Context()
+	cmd.SetContext(j.node.Serving)
+	return func() error {
+		cmd.SetContext(whole)
+		return j.node.Close()
+	}, nil
+}
+
+// share makes a gateway and its endpoint share with those at other nodes what they have to. Its tasks are its own.
+func (j *joining) share(o *gateway.Options, endpoint *streamable.HandlerOptions) {
+	j.node.Apply(&o.Server, endpoint)
+	o.Server.Tasks = nil
+	o.Exclusive = j.node.Exclusive
+}
