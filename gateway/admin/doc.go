@@ -22,6 +22,7 @@
 //	GET  /v1/stderr/{server}[?follow]        server-sent events: the last lines of a child's standard error
 //	GET  /, /servers/{server}                the page, live by /page/events; it is whole without its script
 //	GET  /servers/{server}/tools/{tool}      a tool, and a form that calls it by a POST
+//	GET  /v1/audit[?who=&server=&tool=&outcome=]  the newest records of the audit trail; /audit is their page, live by /audit/events
 //	POST /v1/code                            an address of the page that logs one browser in; only at the socket
 //	POST /v1/servers/{server}/{action}       restart, stop, start or wake
 //	POST /v1/reload                          reads the file again

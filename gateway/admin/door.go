@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/audit"
 )
 
 // A Gateway is what the door shows and does. All its methods may be called at the same time.
@@ -30,6 +32,10 @@ type Gateway interface {
 
 	// End begins to end the gateway, and does not wait. It is reached by the socket only.
 	End()
+
+	// Records returns the newest records of the audit trail, the oldest first, and a channel that is closed when there is another one; ok is false if there is no
+	// trail. It never waits. A *audit.Trail has them.
+	Records() (records []audit.Record, changed <-chan struct{}, ok bool)
 
 	// Stderr returns the last lines of a child's standard error; ok is false if there is no such server.
 	Stderr(server string) (log Log, ok bool)

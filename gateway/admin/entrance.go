@@ -15,6 +15,8 @@ type entrance struct {
 	guests chan struct{} // seats of the others
 	tries  chan struct{} // calls of the page
 	drawn  renderings
+
+	records drawnRecords
 }
 
 // A part of the page is replaced as a whole.
@@ -40,4 +42,10 @@ type renderings struct {
 	page *template.Template
 	mu   sync.Mutex
 	last [2]*rendering
+}
+
+// drawnRecords keeps the rows of the records that are shown: many viewers with many selections cost as much as one without any.
+type drawnRecords struct {
+	mu   sync.Mutex
+	rows map[uint64]part // by the number of the record
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/audit"
 )
 
 const hostile = `<img src=x onerror="alert(1)">`
@@ -27,8 +29,9 @@ type fake struct {
 	broken  error // of Do and Reload
 	tail    Tail
 	result  json.RawMessage
-	detail  Detail // of files
-	reports int    // how often a Report was made
+	detail  Detail         // of files
+	reports int            // how often a Report was made
+	records []audit.Record // nil: there is no trail
 }
 
 func newFake(servers ...ServerReport) *fake {
@@ -77,6 +80,12 @@ func (f *fake) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.done = append(f.done, "end")
+}
+
+func (f *fake) Records() ([]audit.Record, <-chan struct{}, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.records, f.changed, f.records != nil
 }
 
 func (f *fake) Stderr(server string) (Log, bool) { return &f.tail, server == "files" }

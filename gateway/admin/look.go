@@ -18,6 +18,9 @@ var pageHTML string
 //go:embed tool.html
 var toolHTML string
 
+//go:embed audit.html
+var auditHTML string
+
 // newPage parses the templates. In them, text makes what others have written printable, and the package makes it harmless
 // in HTML.
 func newPage() *template.Template {
@@ -25,7 +28,7 @@ func newPage() *template.Template {
 		"text": shown, "count": counted, "ms": milliseconds, "cut": cut, "lines": shownLines, "pathOf": url.PathEscape,
 		"clock": clock, "ago": countUp, "until": countDown,
 		"look": func(s State) string { class, _ := lookOf(s); return class },
-	}).Parse(pageHTML + toolHTML))
+	}).Parse(pageHTML + toolHTML + auditHTML))
 }
 
 // shown makes a value printable.

@@ -145,6 +145,7 @@ type whole struct {
 	Rows        []template.HTML
 	Tools       []Tool
 	Knows       bool
+	Audit       bool // there is a trail, and the viewer may see it
 	Form        string
 }
 
@@ -163,6 +164,9 @@ func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 	data := whole{Only: only, Query: url.QueryEscape(only), Path: url.PathEscape(only), At: page.report.At, Head: trusted(page.head), Foot: trusted(page.foot), Knows: knows}
 	for _, p := range page.rows {
 		data.Rows = append(data.Rows, trusted(p))
+	}
+	if knows {
+		_, _, data.Audit = e.gateway.Records()
 	}
 	if data.Form = e.formFor(knows); knows && only != "" {
 		data.Tools = e.detail(only, knows).Tools
@@ -185,18 +189,23 @@ func (e *entrance) write(w http.ResponseWriter, r *http.Request, name string, da
 // trusted marks what the templates have made of the texts of others.
 func trusted(p part) template.HTML { return template.HTML(p.HTML) }
 
-// streamPage sends the parts of the page that have changed, and the order of the rows. The first event has all parts, so a
-// viewer that has missed some needs nothing else.
+// streamPage keeps the page of one server or of all current.
 func (e *entrance) streamPage(w http.ResponseWriter, r *http.Request) {
+	knows, only := e.knows(r), r.URL.Query().Get("server")
+	e.streamParts(w, r, func() (drawn, error) { return e.now(only, knows, false) })
+}
+
+// streamParts sends the parts of a page that have changed, and the order of the rows. The first event has all parts, so a
+// viewer that has missed some needs nothing else.
+func (e *entrance) streamParts(w http.ResponseWriter, r *http.Request, now func() (drawn, error)) {
 	s, leave, ok := e.open(w, r)
 	if !ok {
 		return
 	}
 	defer leave()
-	knows, only := e.knows(r), r.URL.Query().Get("server")
 	var has map[string]string
 	e.follow(r, s, func() (<-chan struct{}, error) {
-		page, err := e.now(only, knows, false)
+		page, err := now()
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,7 @@
 "use strict";
 
 const live = document.getElementById("live");
-const list = document.getElementById("servers");
+const list = document.querySelector("#servers, #records");
 let order = null; // that the rows shall have, when nobody points at them
 
 function element(html) {

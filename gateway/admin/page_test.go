@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/audit"
 )
 
 func page(h http.Handler, target string, change ...func(*http.Request)) string {
@@ -117,12 +119,13 @@ func TestWhatOthersWriteIsText(t *testing.T) {
 	f.report.File, f.report.Endpoint, f.report.Mistakes, f.report.Notices = odd, odd, []string{odd}, []string{odd}
 	f.report.Clients = []ClientReport{{Program: odd, Revision: odd}}
 	fmt.Fprintln(&f.tail, odd)
+	f.records = []audit.Record{{Number: 1, Event: odd, Principal: odd, Client: odd, Method: odd, Name: odd, Server: odd, Outcome: odd, Delivery: odd, Reason: odd, Rule: odd}}
 	h := serveWeb(t, f, true)
 	tags := regexp.MustCompile(`<([^\s>]*)([^>]*)>`)
 	attributes := regexp.MustCompile(`(?:^|\s)([^\s="]+)(?:="[^"]*")?`)
-	allowed := strings.Fields("!doctype html head meta title link script body header h1 h2 p code section ul ol li main nav a div span strong br footer form input button label time pre")
-	known := strings.Fields("html lang charset name content rel href src defer data-events id class type role tabindex data-count data-clock data-pid aria-label aria-hidden data-state method action type value autocomplete required datetime")
-	for _, target := range []string{"/", "/servers/files", "/servers/" + escaped(odd)} {
+	allowed := strings.Fields("!doctype html head meta title link script body header h1 h2 p code section ul ol li main nav a div span strong br footer form input button label time pre select option")
+	known := strings.Fields("html lang charset name content rel href src defer data-events id class type role tabindex data-count data-clock data-pid aria-label aria-hidden data-state method action type value autocomplete required datetime data-outcome selected")
+	for _, target := range []string{"/", "/servers/files", "/servers/" + escaped(odd), "/audit", "/audit?" + (selection{Who: odd, Server: odd, Tool: odd, Outcome: odd}).query()} {
 		got := page(h, target, token)
 		for _, found := range tags.FindAllStringSubmatch(strings.ToLower(got), -1) {
 			if !slices.Contains(allowed, strings.TrimPrefix(found[1], "/")) {

@@ -32,6 +32,7 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("GET /v1/report", e.reads(e.report))
 	mux.Handle("GET /v1/events", e.reads(e.streamReports))
 	mux.Handle("GET /v1/stderr/{server}", e.shows(e.streamStderr))
+	mux.Handle("GET /v1/audit", e.shows(e.listRecords))
 	mux.Handle("POST /v1/servers/{server}/{action}", e.acts(e.act))
 	mux.Handle("POST /v1/reload", e.acts(e.reload))
 	if e.guard.local {
@@ -41,6 +42,8 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("GET /servers/{server}", e.sees(e.showPage))
 	mux.Handle("GET /servers/{server}/tools/{tool}", e.gate(e.showTool, false, askForToken))
 	mux.Handle("POST /servers/{server}/tools/{tool}", e.acts(e.tryTool))
+	mux.Handle("GET /audit", e.gate(e.showRecords, false, askForToken))
+	mux.Handle("GET /audit/events", e.shows(e.streamRecords))
 	mux.Handle("GET /page/events", e.reads(e.streamPage))
 	mux.HandleFunc("GET /page.css", asset("text/css", pageCSS))
 	mux.HandleFunc("GET /page.js", asset("text/javascript", pageJS))

@@ -61,6 +61,7 @@ type Trail struct {
 	closing chan struct{}
 	ended   chan struct{} // closed when nothing is written any more
 	once    sync.Once
+	recent  recent
 
 	mu        sync.Mutex
 	lost      uint64                 // since the last record that says so
@@ -164,6 +165,10 @@ func (t *Trail) Close() error {
 	return errors.Join(t.file.Close(), t.lock.Close())
 }
 
+// Recent returns the newest records of the trail, the oldest first, and a channel that is closed when there is another one. They are those in the file: also of
+// the process before, as far as its last file has them. The caller owns what it gets.
+func (t *Trail) Recent() (records []Record, changed <-chan struct{}) { return t.recent.read() }
+
 func (t *Trail) run() {
 	defer close(t.ended)
 	for {
@@ -254,6 +259,7 @@ func (t *Trail) append(r Record) bool {
 	}
 	t.broken = false
 	t.number, t.last = r.Number, hashOf(string(line))
+	t.recent.add(r)
 	if t.o.MaxSize > 0 && t.size > t.o.MaxSize {
 		t.rotate()
 	}
@@ -433,6 +439,7 @@ func (t *Trail) readAll(file *os.File) (torn []byte, err error) {
 			t.first = lines.record.Number
 		}
 		t.number, t.last, t.size = lines.record.Number, hashOf(lines.text), t.size+int64(len(lines.text))+1
+		t.recent.add(lines.record)
 	}
 	return lines.torn, lines.err
 }

@@ -20,7 +20,7 @@ import (
 var contrastJS string
 
 // pages are all kinds of pages.
-var pages = []string{"/", "/servers/web", "/servers/database", "/servers/web/tools/web__navigate"}
+var pages = []string{"/", "/servers/web", "/servers/database", "/servers/web/tools/web__navigate", "/audit"}
 
 // Every text can be read, in light and in dark, and on a phone nothing is cut off or must be moved sideways. Every control has a name that says
 // what it does, and to what.

@@ -6,10 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 )
 
 // A fake is a gateway that shows what a test says.
@@ -19,6 +21,7 @@ type fake struct {
 	changed chan struct{}
 	detail  admin.Detail
 	tail    admin.Tail
+	records []audit.Record
 }
 
 func (f *fake) Report() admin.Report { f.mu.Lock(); defer f.mu.Unlock(); return f.report }
@@ -39,6 +42,12 @@ func (f *fake) Do(context.Context, string, admin.Action) error { return nil }
 
 func (f *fake) Call(_ context.Context, tool string, arguments json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{"content": []any{map[string]any{"type": "text", "text": tool + " " + string(arguments) + hostile}}})
+}
+
+func (f *fake) Records() ([]audit.Record, <-chan struct{}, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.records), f.changed, true
 }
 
 func (f *fake) End() {}
@@ -70,6 +79,14 @@ func troubled() *fake {
 		Clients:   []admin.ClientReport{{Program: "claude-code 2.1.4", Revision: "2025-11-25", Calls: 2}, {Program: "cursor 2.3", Revision: "2025-06-18", Calls: 1}},
 		Questions: []admin.Question{{Server: "github", Method: "elicitation/create", Target: "github__create_issue", Program: "claude-code 2.1.4", Since: at(12, 3, 58)}},
 	}
+	for i, outcome := range []string{"answered", "answered", "tool error", "not answered", "denied"} {
+		record := audit.Record{Number: uint64(17 + i), Time: at(12, 3, 50+i), Principal: "token ada", Client: "claude-code 2.1.4", Method: "tools/call", Name: "github__create_issue", Server: "github", Own: "create_issue", Outcome: outcome, Millis: 41.3 * float64(i)}
+		if outcome == "not answered" {
+			record.Principal, record.Server, record.Name, record.Delivery, record.Reason = "token bob", "web", "web__navigate", "unknown", "exited: crash-looping"
+		}
+		f.records = append(f.records, record)
+	}
+	f.records = append(f.records, audit.Record{Number: 22, Time: at(12, 4, 1), Principal: "admin", Event: "restart", Server: "web"})
 	for i, state := range []admin.State{admin.Backoff, admin.Starting, admin.Backoff, admin.Starting, admin.Backoff, admin.Ready, admin.Starting} {
 		change := admin.Change{At: at(12, 4, 9-i), State: state, Reason: "handshaken"}
 		if state == admin.Backoff {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 )
@@ -173,9 +174,11 @@ func TestTheGatewayIsRestarted(t *testing.T) {
 func TestWithoutScript(t *testing.T) {
 	p := serve(t, troubled(), "")
 	b, without := open(t, p), open(t, p)
+	b.login()
+	without.login()
 	without.noScript()
 	const shown = `document.querySelector("header").innerText + document.querySelector("main").innerText.replaceAll(/ \((for|in) [^)]*\)/g, "")`
-	for _, path := range []string{"/", "/servers/web"} {
+	for _, path := range []string{"/", "/servers/web", "/audit", "/audit?who=bob"} {
 		b.visit(path)
 		without.do(chromedp.Navigate(without.at + path))
 		if a, other := see[string](b, shown), see[string](without, shown); a != other || len(a) < 200 {
@@ -185,6 +188,31 @@ func TestWithoutScript(t *testing.T) {
 			t.Errorf("without the script it says %q", said)
 		}
 	}
+}
+
+// The records of the trail are live, and those that somebody wants to see are chosen by a form; what is being entered there stays. What clients have written is text.
+//
+// Guarantees: G-0091.20
+func TestRecordsAreSeen(t *testing.T) {
+	f := troubled()
+	b := open(t, serve(t, f, ""))
+	b.login()
+	b.await(`document.querySelector("#top nav a").textContent === "audit"`)
+	b.visit("/audit")
+	const outcomes = `[...document.querySelectorAll("#records > li")].map((r) => r.dataset.outcome).join()`
+	b.await(outcomes + ` === "restart,denied,not answered,tool error,answered,answered"`)
+	b.do(chromedp.SendKeys(`[name=who]`, "BOB"))
+	f.set(func(*admin.Report) {
+		f.records = append(f.records, audit.Record{Number: 23, Time: at(12, 4, 2), Principal: "token bob", Method: "tools/call", Name: hostile, Outcome: "answered"})
+	})
+	b.await(outcomes + `.startsWith("answered,restart,denied") && document.querySelector("#records > li").textContent.includes("<img src=x")`)
+	b.await(`document.querySelector("[name=who]").value === "BOB"`)
+	b.do(chromedp.Click(`.filter button`))
+	b.await(`location.search.includes("who=BOB") && ` + outcomes + ` === "answered,not answered"`)
+	f.set(func(*admin.Report) {
+		f.records = append(f.records, audit.Record{Number: 24, Principal: "token ada", Outcome: "answered"}, audit.Record{Number: 25, Principal: "token bob", Outcome: "denied"})
+	})
+	b.await(outcomes + ` === "denied,answered,not answered"`)
 }
 
 // A page that nobody sees has no stream: a browser opens six connections to a site, and with as many pages in the background the next would wait

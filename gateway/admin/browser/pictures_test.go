@@ -27,7 +27,7 @@ func TestPictures(t *testing.T) {
 	}{
 		{"page-light", "/", "light", 1180, 640}, {"page-dark", "/", "dark", 1180, 640}, {"page-phone", "/", "light", 360, 740}, {"page-phone-dark", "/", "dark", 360, 740},
 		{"server-light", "/servers/web", "light", 1180, 640}, {"server-phone", "/servers/web", "dark", 360, 740},
-		{"tool-light", "/servers/web/tools/web__navigate", "light", 1180, 780},
+		{"tool-light", "/servers/web/tools/web__navigate", "light", 1180, 780}, {"audit-light", "/audit", "light", 1180, 480},
 	} {
 		b.scheme(p.scheme)
 		b.do(chromedp.EmulateViewport(p.width, p.height))

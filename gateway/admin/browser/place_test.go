@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/chromedp/chromedp"
 )
@@ -69,6 +70,8 @@ func (p *place) end() {
 type running struct{ *gateway.Gateway }
 
 func (running) End() {}
+
+func (running) Records() ([]audit.Record, <-chan struct{}, bool) { return nil, nil, false }
 
 func (running) Reload(context.Context) error { return nil }
 

@@ -65,6 +65,12 @@ func (d deployment) run(t *testing.T, binary string) {
 		if _, body := r.want(http.StatusOK, g.endpoint, token, session, echo); !strings.Contains(body, "still there") || strings.Contains(body, `"isError":true`) {
 			t.Errorf("a call: %s", body)
 		}
+		if d.before != "" { // so do records, which name people
+			r.want(http.StatusUnauthorized, g.page+"/v1/audit", "", "")
+			if _, body := r.want(http.StatusOK, g.page+"/v1/audit?who=ada", adminToken, ""); !strings.Contains(body, "test__echo") {
+				t.Errorf("the records: %s", body)
+			}
+		}
 		if d.health != nil {
 			r.bowline(ctx, d.health...)
 		}

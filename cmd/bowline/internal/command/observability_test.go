@@ -20,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
@@ -241,6 +242,8 @@ func pageOfAGateway(t *testing.T) string {
 type reloading struct{ *gateway.Gateway }
 
 func (reloading) End() {}
+
+func (reloading) Records() ([]audit.Record, <-chan struct{}, bool) { return nil, nil, false }
 
 func (reloading) Reload(context.Context) error { return nil }
 

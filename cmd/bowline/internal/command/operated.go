@@ -5,6 +5,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 )
 
 // An operated gateway is one with what only the command knows: where it is served, where its file is, and how that is read.
@@ -13,7 +14,8 @@ type operated struct {
 	endpoint string
 	file     string // absolute: who asks may be in another folder
 	reload   func() error
-	end      func() // ends the command
+	end      func()       // ends the command
+	trail    *audit.Trail // nil: there is none
 }
 
 // Report implements admin.Gateway.
@@ -25,6 +27,15 @@ func (o *operated) Report() admin.Report {
 
 // Reload implements admin.Gateway. It goes on when the person who has asked for it does not wait any more: half a reload would be worse.
 func (o *operated) Reload(context.Context) error { return o.reload() }
+
+// Records implements admin.Gateway.
+func (o *operated) Records() (records []audit.Record, changed <-chan struct{}, ok bool) {
+	if o.trail == nil {
+		return nil, nil, false
+	}
+	records, changed = o.trail.Recent()
+	return records, changed, true
+}
 
 // End implements admin.Gateway.
 func (o *operated) End() { o.end() }

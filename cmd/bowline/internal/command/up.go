@@ -283,7 +283,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	if err != nil {
 		return nil, err
 	}
-	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end}, doors.Options{
+	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, u.audit.trail}, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
 		Say: sayTo(cmd),
 	})

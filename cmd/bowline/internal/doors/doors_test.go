@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"go.uber.org/goleak"
 )
 
@@ -36,6 +37,8 @@ func atHome(t *testing.T) (dir string) {
 type still struct{ *gateway.Gateway }
 
 func (still) End() {}
+
+func (still) Records() ([]audit.Record, <-chan struct{}, bool) { return nil, nil, false }
 
 func (still) Reload(context.Context) error { return nil }
 
