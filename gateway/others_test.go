@@ -1,0 +1,124 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A cursor is the place in a list, and no key: with that of another user, a user gets what is there of his own list.
+//
+// Guarantees: G-0088.1, G-0098.1
+func TestCursorOfAnotherUser(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	for i := range 300 {
+		server.AddTool(s, protocol.Tool{Name: fmt.Sprintf("%c%03d", 'a'+i%2, i)}, func(context.Context, struct{}) (string, error) { return "", nil })
+	}
+	f := newFleetFor(t, protocol.Latest, map[string]*server.Server{"s": s}, gateway.Options{},
+		load(t, `{"mcpServers":{"s":{"command":"/bin/s"}},"bowline":{"policy":[{"who":"token ada","allow":["*"]},{"who":"token bob","allow":["s/b*"]},{"deny":["*"]}]}}`))
+	page := func(session *client.Session, params string) (names []string, next *string, err error) {
+		raw, err := session.Request(timeout(t), protocol.MethodListTools, json.RawMessage(params))
+		var result struct {
+			Tools      []protocol.Tool
+			NextCursor *string
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &result)
+		}
+		for _, tool := range result.Tools {
+			names = append(names, tool.Name)
+		}
+		return names, result.NextCursor, err
+	}
+	f.identity = "token ada"
+	ada := f.client(protocol.Latest, client.Options{})
+	f.identity = "token bob"
+	bob := f.client(protocol.Latest, client.Options{})
+	first, cursor, err := page(ada, `{}`)
+	failOn(t, err)
+	if cursor == nil || len(first) == 0 || !strings.HasPrefix(first[0], "s__a") {
+		t.Fatalf("ada gets %d tools from %q, and the cursor %v", len(first), first[:1], cursor)
+	}
+	names, _, err := page(bob, fmt.Sprintf(`{"cursor":%q}`, *cursor))
+	if err != nil || len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "s__b") }) {
+		t.Errorf("bob gets %q, %v", names, err)
+	}
+}
+
+// byHand makes a call and answers by hand.
+func byHand(ctx context.Context, session *client.Session, answers protocol.InputResponses, state *string) (*protocol.CallToolResult, error) {
+	return session.With(client.CallOptions{ManualInput: true}).CallTool(ctx, &protocol.CallToolParams{
+		Name: "a__form", InputParams: protocol.InputParams{InputResponses: answers, RequestState: state},
+	})
+}
+
+// answered returns the answers to what a result asks.
+func answered(t *testing.T, result *protocol.CallToolResult, err error) (answers protocol.InputResponses, state *string) {
+	t.Helper()
+	failOn(t, err)
+	if result.InputRequired == nil {
+		t.Fatalf("nothing is asked: %s", result.Content.Text())
+	}
+	answers = protocol.InputResponses{}
+	for key := range result.InputRequired.InputRequests {
+		answers[key] = &protocol.ElicitResult{Action: protocol.ElicitAccept}
+	}
+	return answers, result.InputRequired.RequestState
+}
+
+// Answers that nobody has asked for are ignored: alone, and beside those that were asked for.
+//
+// Guarantees: G-0088.5
+func TestAnswersNobodyHasAskedFor(t *testing.T) {
+	for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
+		s, runs := questioner()
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(protocol.Latest, user("me"))
+		unasked := &protocol.ElicitResult{Action: protocol.ElicitDecline}
+		result, err := byHand(timeout(t), session, protocol.InputResponses{"nobody": unasked}, nil)
+		answers, state := answered(t, result, err)
+		answers["nobody"] = unasked
+		result, err = byHand(timeout(t), session, answers, state)
+		if got := outcome(result, err); got != protocol.ElicitAccept || runs() != 1 {
+			t.Errorf("%s: %s, and the tool ran %d times", back, got, runs())
+		}
+	}
+}
+
+// What one user is asked, another one cannot answer: that is refused, and the call lives on for the user that it belongs to. Of two answers at a time one counts.
+//
+// Guarantees: G-0088.5
+func TestQuestionThatAnotherUserAnswers(t *testing.T) {
+	for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
+		s, runs := questioner()
+		f := newFleet(t, back, map[string]*server.Server{"a": s})
+		f.identity = "one"
+		one := f.client(protocol.Latest, user("one"))
+		result, err := byHand(timeout(t), one, nil, nil)
+		answers, state := answered(t, result, err)
+		for _, identity := range []string{"other", ""} {
+			f.identity = identity
+			_, err := byHand(timeout(t), f.client(protocol.Latest, user("other")), answers, state)
+			if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams {
+				t.Errorf("%s: %q answers for another: %v", back, identity, err)
+			}
+		}
+		got := make(chan string, 2)
+		for range 2 {
+			go func() { got <- outcome(byHand(timeout(t), one, answers, state)) }()
+		}
+		both := []string{<-got, <-got}
+		if !slices.Contains(both, protocol.ElicitAccept) || runs() != 1 {
+			t.Errorf("%s: its own answers lead to %q, and the tool ran %d times", back, both, runs())
+		}
+	}
+}
