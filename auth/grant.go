@@ -7,7 +7,7 @@ import (
 )
 
 // A Grant is a way to get a token without a browser on this machine:
-// [ClientCredentials], [IDJAG], [Workload] or [Device]. The first three need no person.
+// [ClientCredentials], [Exchange], [IDJAG], [Workload] or [Device]. All but the last need no person.
 type Grant interface {
 	name() string
 	// token requests a token. It also returns the client that the token belongs to, or
@@ -54,11 +54,12 @@ type IDJAG struct {
 }
 
 const (
-	grantExchange  = "urn:ietf:params:oauth:grant-type:token-exchange"
-	grantJWTBearer = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-	grantDevice    = "urn:ietf:params:oauth:grant-type:device_code"
-	typeIDJAG      = "urn:ietf:params:oauth:token-type:id-jag"
-	typeIDToken    = "urn:ietf:params:oauth:token-type:id_token"
+	grantExchange   = "urn:ietf:params:oauth:grant-type:token-exchange"
+	grantJWTBearer  = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+	grantDevice     = "urn:ietf:params:oauth:grant-type:device_code"
+	typeAccessToken = "urn:ietf:params:oauth:token-type:access_token"
+	typeIDJAG       = "urn:ietf:params:oauth:token-type:id-jag"
+	typeIDToken     = "urn:ietf:params:oauth:token-type:id_token"
 )
 
 func (IDJAG) name() string { return grantJWTBearer + "#id-jag" }

@@ -63,7 +63,7 @@ type tokenRequest struct {
 	client   *client // the client; nil without client authentication
 	form     url.Values
 	prover   *prover // the key for DPoP; nil without DPoP
-	issued   string  // the issued_token_type of an exchange; "" for an access token
+	issued   string  // the issued_token_type of an exchange; "": there is none
 }
 
 // An endpoint sends requests to the endpoints of authorization servers.
@@ -255,7 +255,7 @@ func (d *tokenDocument) check(isJSON bool, unreadable error, issued string) stri
 		return "its refresh token cannot be sent"
 	case issued != "" && d.Issued != issued:
 		return "its answer is a token of another type"
-	case issued == "" && !strings.EqualFold(d.Kind, "Bearer") && !strings.EqualFold(d.Kind, "DPoP"):
+	case (issued == "" || issued == typeAccessToken) && !strings.EqualFold(d.Kind, "Bearer") && !strings.EqualFold(d.Kind, "DPoP"):
 		return "its token is of an unknown type"
 	default:
 		return ""

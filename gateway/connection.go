@@ -31,9 +31,10 @@ const wakeInterval = 5 * time.Second
 
 // A connection is one with a server, as clients use it.
 type connection struct {
-	place *place                    // nil: all clients share it
-	as    string                    // what its session is called
-	woken atomic.Pointer[time.Time] // when a call woke it last; nil: it has answered a call since
+	place   *place                    // nil: all clients share it
+	as      string                    // what its session is called
+	subject subject                   // of its user
+	woken   atomic.Pointer[time.Time] // when a call woke it last; nil: it has answered a call since
 
 	mu    sync.Mutex
 	level sentLevel

@@ -246,7 +246,7 @@ func (g *Gateway) loginCopy(s *mcpjson.Server, as string) (sessions.Login, error
 	}
 	if u := g.upstream(s.Name); u != nil {
 		if c := u.connection(as); c != nil {
-			return g.logins.login(s, c.place.Owner.User)
+			return g.logins.login(s, c.place.Owner.User, &c.subject)
 		}
 	}
 	return nil, errEnded

@@ -65,13 +65,53 @@ func (d *desk) options(s *mcpjson.Server, user string) (auth.Options, error) {
 	return o, err
 }
 
-// login returns the login of a user for one connection with a server.
-func (d *desk) login(s *mcpjson.Server, user string) (*auth.Authorizer, error) {
+// login returns the login of a user for one connection with a server. What was exchanged for his token is kept in memory only, and ends with the connection.
+func (d *desk) login(s *mcpjson.Server, user string, subject *subject) (*auth.Authorizer, error) {
 	o, err := d.options(s, user)
 	if err != nil {
 		return nil, err
 	}
+	if x := s.Settings.Exchange; x != nil {
+		o.Grant, o.Store = auth.Exchange{Subject: subject.token, Audience: x.Audience}, nil
+		o.Registered = []auth.Registered{{Issuer: x.Issuer, ID: x.ClientID, Secret: auth.NewSecret(x.ClientSecret)}}
+		if o.Scopes = nil; x.Scopes != nil {
+			o.Scopes = func([]string) []string { return x.Scopes }
+		}
+	}
 	return auth.New(o), nil
+}
+
+type subjectKey struct{}
+
+// WithSubjectToken returns the context for a request whose client has shown this access token. It is exchanged at servers whose entries say so, and sent to the issuer
+// that they name only. Give it to requests whose token streamable.HandlerOptions.Check looks at, and which an issuer has given:
+//
+//	mcp.ServeHTTP(w, r.WithContext(gateway.WithSubjectToken(r.Context(), token)))
+func WithSubjectToken(ctx context.Context, token string) context.Context {
+	return context.WithValue(ctx, subjectKey{}, token)
+}
+
+// A subject has the last token with which the user of a connection has come. The zero value has none.
+type subject struct{ last atomic.Pointer[string] }
+
+// note keeps the token of a request, and reports whether it is another one.
+func (s *subject) note(ctx context.Context) (isNew bool) {
+	token, given := ctx.Value(subjectKey{}).(string)
+	if before := s.last.Load(); !given || before != nil && *before == token {
+		return false
+	}
+	s.last.Store(&token)
+	return true
+}
+
+var errNoSubject = errors.New("the user has no token of an issuer that could be exchanged")
+
+func (s *subject) token(context.Context) (auth.Secret, error) {
+	last := s.last.Load()
+	if last == nil {
+		return auth.Secret{}, errNoSubject
+	}
+	return auth.NewSecret(*last), nil
 }
 
 // logIn lets the user of a call log in at a server, and waits for that. If there is a page that the client cannot be asked to open, it is returned with the error.

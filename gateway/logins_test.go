@@ -35,8 +35,20 @@ func (u person) Identity() string { return "token " + string(u) }
 
 func (u person) token() string { return "of-the-gateway-" + string(u) }
 
-func checkUser(r *http.Request) (streamable.Caller, *streamable.Denial) {
-	name, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "+person("").token())
+// tokenOf returns the token of a request.
+func tokenOf(r *http.Request) string {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
+	return token
+}
+
+// checkUser knows the tokens of persons, and those that the authorization server has issued to one.
+func (v *vault) checkUser(r *http.Request) (streamable.Caller, *streamable.Denial) {
+	name, ok := strings.CutPrefix(tokenOf(r), person("").token())
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if as, issued := v.issued[tokenOf(r)]; issued {
+		name, ok = string(as), true
+	}
 	if !ok {
 		return nil, &streamable.Denial{Status: http.StatusUnauthorized, Text: "no token"}
 	}
@@ -52,8 +64,9 @@ type vault struct {
 	logins  auth.Store // of users
 	log     bytes.Buffer
 
-	mu   sync.Mutex
-	sent []string // to the server: headers and bodies
+	mu     sync.Mutex
+	sent   []string          // to the server: headers and bodies
+	issued map[string]person // tokens
 }
 
 // serveAt serves something until the end of the test.
@@ -65,7 +78,7 @@ func serveAt(t *testing.T, listening *httptest.Server, serve http.Handler) {
 
 func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	t.Helper()
-	v := &vault{t: t, logins: auth.NewMemory()}
+	v := &vault{t: t, logins: auth.NewMemory(), issued: make(map[string]person)}
 	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "open"}, func(_ context.Context, in struct{ As string }) (string, error) { return "opened for " + in.As, nil })
 	behind := httptest.NewUnstartedServer(nil)
@@ -82,9 +95,11 @@ func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	v.gateway = gateway.New(o)
 	front := httptest.NewUnstartedServer(nil)
 	v.url = "http://" + front.Listener.Addr().String()
-	served := streamable.NewHandler(v.gateway.Server(), streamable.HandlerOptions{Check: checkUser})
+	served := streamable.NewHandler(v.gateway.Server(), streamable.HandlerOptions{Check: v.checkUser})
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", served)
+	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
+		served.ServeHTTP(w, r.WithContext(gateway.WithSubjectToken(r.Context(), tokenOf(r))))
+	})
 	mux.Handle("/login/", v.gateway.LoginPages(v.url+"/login"))
 	serveAt(t, front, mux)
 	t.Cleanup(func() {
@@ -94,6 +109,7 @@ func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
+	entry = strings.ReplaceAll(entry, "ISSUER", v.as.Issuer())
 	if _, err := v.gateway.Apply(t.Context(), load(t, fmt.Sprintf(`{"mcpServers":{"a":{"url":%q,"bowline":%s}}}`, as.Resource, entry))); err != nil {
 		t.Fatal(err)
 	}
@@ -141,13 +157,18 @@ func (v *vault) tokensFor(text string) (all []string) {
 // connect connects a user's client. Opens says what its user does with a page; nil: it cannot be asked.
 func (v *vault) connect(version string, as person, opens func(page string) string) *client.Session {
 	v.t.Helper()
+	return v.connectWith(version, as.token(), opens)
+}
+
+func (v *vault) connectWith(version, token string, opens func(page string) string) *client.Session {
+	v.t.Helper()
 	o := client.Options{ProtocolVersion: version, FailFast: true}
 	if opens != nil {
 		o.ElicitURL = func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 			return &protocol.ElicitResult{Action: opens(p.URL)}, nil
 		}
 	}
-	to := &streamable.Client{URL: v.url + "/mcp", Header: http.Header{"Authorization": {"Bearer " + as.token()}}}
+	to := &streamable.Client{URL: v.url + "/mcp", Header: http.Header{"Authorization": {"Bearer " + token}}}
 	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(timeout(v.t), to)
 	failOn(v.t, err)
 	v.t.Cleanup(func() { session.Close(context.Background()) })
@@ -313,5 +334,63 @@ func TestAGatewayWithoutLoginsOfUsers(t *testing.T) {
 	}
 	if err := errors.Join(g.Check(load(t, `{"mcpServers":{}}`))); err != nil {
 		t.Error(err)
+	}
+}
+
+// With an exchange, each user acts at a server with a token that the issuer gives for the one that he has for the gateway, and which goes to nobody but the issuer. It is exchanged once for each user
+// while it lasts. A token that the issuer does not take fails the call, and the next one may do; nobody is asked to open a page.
+//
+// Guarantees: G-0102.6, G-0102.9
+func TestTokensOfUsersAreExchanged(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		t.Run(version, func(t *testing.T) {
+			v := newVault(t, version, `{"login":{"exchange":{"issuer":"ISSUER","clientId":"gateway","clientSecret":"S3CRET"}}}`, authtest.Options{})
+			issue := func(as person) string {
+				token := v.as.Issue(string(as), "")
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				v.issued[token] = as
+				return token
+			}
+			opens := func(string) string {
+				t.Error("a page is to be opened")
+				return protocol.ElicitDecline
+			}
+			own := len(v.as.Sink.Requests(authtest.Token)) // unknown how far the gateway's own login is
+			var tokens []string
+			for _, who := range []person{"ada", "bob"} {
+				tokens = append(tokens, issue(who))
+				session := v.connectWith(version, tokens[len(tokens)-1], opens)
+				for range 2 {
+					if result := v.call(session, string(who)); result.IsError {
+						t.Fatal(result.Content.Text())
+					}
+				}
+			}
+			exchanged := map[string]int{}
+			for _, r := range v.as.Sink.Requests(authtest.Token)[own:] {
+				if subject := r.Form.Get("subject_token"); subject != "" {
+					exchanged[subject]++
+				}
+			}
+			adas, bobs := v.tokensFor(`"ada"`), v.tokensFor(`"bob"`)
+			if len(adas) != 1 || len(bobs) != 1 || adas[0] == bobs[0] || exchanged[tokens[0]] != 1 || exchanged[tokens[1]] != 1 || len(exchanged) != 2 {
+				t.Errorf("%d tokens of ada, %d of bob, %v", len(adas), len(bobs), exchanged)
+			}
+			v.mu.Lock()
+			for _, token := range tokens {
+				if strings.Contains(strings.Join(v.sent, "\n"), token) {
+					t.Error("the server got the token of a user for the gateway")
+				}
+			}
+			v.mu.Unlock()
+			eve := v.connect(version, "eve", opens) // whose token is of no issuer
+			if result := v.call(eve, "eve"); !result.IsError || !strings.Contains(result.Content.Text(), "invalid_request") || !strings.HasSuffix(result.Content.Text(), "It was not executed") || !strings.Contains(result.Content.Text(), "needs the login of this user") {
+				t.Error(result.Content.Text())
+			}
+			if result := v.call(v.connectWith(version, issue("eve"), opens), "eve"); result.IsError {
+				t.Error(result.Content.Text())
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -170,24 +171,36 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	return answer, nil
 }
 
-// logIn lets the user of a call log in at a server that wants it, and waits for that. Nil: he has done so.
+// logIn lets the user of a call log in at a server that wants it, and waits for that. Nil: he has done so. If his token of the gateway could not be
+// exchanged, there is no page for that.
 func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *awayError) *awayError {
+	if u.perUser.Settings.Exchange != nil {
+		away.noUser, away.Reason = true, cmp.Or(away.Reason, away.why)
+		return away
+	}
 	done := g.noteQuestion(ctx, u.Name, protocol.MethodElicit)
 	page, err := g.logins.logIn(ctx, u.perUser, c.place.Owner.User)
 	if done(); err != nil {
 		away.noUser, away.Login, away.Reason, away.NextAttempt = true, page, err.Error(), time.Time{}
 		return away
 	}
-	if session, running := g.lifecycle.session(u, c); running {
-		if status := session.Status(); needsPerson(status) {
-			session.Wake()
-			select {
-			case <-status.Changed():
-			case <-ctx.Done():
-			}
+	g.wakeLoggedIn(ctx, u, c)
+	return nil
+}
+
+// wakeLoggedIn makes a connection try again that has waited for a login, and waits until it does.
+func (g *Gateway) wakeLoggedIn(ctx context.Context, u *upstream, c *connection) {
+	session, running := g.lifecycle.session(u, c)
+	if !running {
+		return
+	}
+	if status := session.Status(); needsPerson(status) {
+		session.Wake()
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
 		}
 	}
-	return nil
 }
 
 // wakeFor makes the connections of a user with a server try again.

@@ -270,6 +270,9 @@ func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, para
 		return nil, crowded(u, err), nil
 	}
 	defer g.lifecycle.leave(u, c)
+	if u.perUser != nil && c.subject.note(ctx) {
+		g.wakeLoggedIn(ctx, u, c) // if the one before was not accepted, this one may be
+	}
 	result, away, err := g.attempt(ctx, u, c, method, params)
 	if away == nil || !away.noLogin || u.perUser == nil {
 		return result, away, err

@@ -69,10 +69,37 @@ func readAuth(v *values, n node) *Auth {
 	return a
 }
 
-// readPerUser reads who logs in. Unlike share, it counts for Server.Same: a connection that is open has the login of somebody else, and
+// An Exchange says where a gateway gets a token for a server in exchange for the one that a user has for the gateway (RFC 8693). It has
+// an effect only where users have tokens of an issuer.
+type Exchange struct {
+	Issuer       string // the authorization server that exchanges tokens: no other gets that of a user
+	ClientID     string // of the gateway, which must be registered there
+	ClientSecret string
+	Audience     string   // what the issuer calls the server; "": its URL
+	Scopes       []string // that are asked for; nil: those that the server asks for
+}
+
+// readPerUser reads how users log in. Unlike share, it counts for Server.Same: a connection that is open has the login of somebody else, and
 // must not go on with it.
-func readPerUser(v *values, own map[string]node) bool {
-	return readOneOf(v, own["login"], []string{"user"}) == "user"
+func readPerUser(v *values, n node) (perUser bool, how *Exchange) {
+	if n.absent() || n.value.Kind() != '{' {
+		return readOneOf(v, n, []string{"user"}) == "user", nil
+	}
+	exchange := v.settings(n, v.unknown([]string{"exchange"}), "exchange")["exchange"]
+	names := []string{"issuer", "clientId", "clientSecret", "audience", "scopes"}
+	own := v.settings(exchange, v.unknown(names), names...)
+	text := func(name string) string {
+		_, value, _ := v.string(own[name])
+		return value
+	}
+	x := &Exchange{text("issuer"), text("clientId"), text("clientSecret"), text("audience"), v.strings(own["scopes"])}
+	switch {
+	case x.ClientID == "":
+		v.wrong(n, "exchange has no clientId: the gateway must be registered at the issuer")
+	case !isIssuer(x.Issuer):
+		v.wrong(n, "exchange has no issuer, which is a URL of https, with a host; http is for loopback hosts only")
+	}
+	return true, x
 }
 
 // checkPerUser reports what would let users act with the login of somebody else, or log in in vain. Whoever writes both into one
@@ -93,7 +120,7 @@ func (s *Server) checkPerUser(v *values, own, set map[string]node) {
 		v.wrong(own["login"], "all users have the header Authorization of this entry: remove one of the two")
 	case s.Hosting.Share == Shares()[0]:
 		v.wrong(own["login"], "users with logins of their own share no connection: remove share, or make it user or client")
-	case how != nil && how.Grant != "" && how.Grant != Grants()[0]:
+	case s.Settings.Exchange == nil && how != nil && how.Grant != "" && how.Grant != Grants()[0]:
 		v.wrong(own["login"], "users log in with a browser: remove grant from auth, or make it %s", Grants()[0])
 	}
 }

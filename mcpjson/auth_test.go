@@ -44,6 +44,10 @@ func TestPerUserIsRead(t *testing.T) {
 		}
 		return s
 	}
+	exchanged := read(`{"login": {"exchange": {"issuer": "https://as", "clientId": "c", "clientSecret": "s", "audience": "a", "scopes": ["x"]}}}`)
+	if diff := cmp.Diff(&Exchange{"https://as", "c", "s", "a", []string{"x"}}, exchanged.Settings.Exchange); diff != "" || !exchanged.Settings.PerUser {
+		t.Error(diff)
+	}
 	without, with := read(`{"share": "client"}`), read(`{"share": "client", "login": "user"}`)
 	if without.Settings.PerUser || !with.Settings.PerUser || with.Same(without) {
 		t.Errorf("%t, %t, the same: %t", without.Settings.PerUser, with.Settings.PerUser, with.Same(without))

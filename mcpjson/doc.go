@@ -54,7 +54,8 @@
 //     toolModes (an object of tools, each "stateless" or "stateful"; for a gateway, "*" is all others). The object auth
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. With
-//     "login": "user" the users of a gateway log in there, each for himself. The
+//     "login": "user" the users of a gateway log in there, each for himself; an object in its place, with an
+//     object exchange (issuer, clientId, clientSecret, audience and scopes), says how their tokens are exchanged (see Exchange). The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
 //     roots, share (all, user or client), instances (each or one), concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
 //     resources, each an object with allow and deny.

@@ -25,8 +25,9 @@ type Settings struct {
 	ProgressRestarts       *bool         // whether progress restarts the timeout
 	TrustAnnotations       *bool         // whether readOnlyHint and idempotentHint are believed
 	ToolModes              map[string]protocol.ToolMode
-	Auth                   *Auth // nil: the file has none
-	PerUser                bool  // the users of a gateway log in at the server, each for himself. Programs with one user do not look at it
+	Auth                   *Auth     // nil: the file has none
+	PerUser                bool      // each user of a gateway has a login of his own at the server. Programs with one user do not look at it
+	Exchange               *Exchange // by which he gets it; nil: with a browser
 }
 
 const maxRetries = 100
@@ -54,9 +55,8 @@ func readSettings(v *values, s *Server, set map[string]node) {
 		TrustAnnotations: v.choice(own["trustAnnotations"]),
 		ToolModes:        readToolModes(v, own["toolModes"]),
 		Auth:             readAuth(v, own["auth"]),
-		PerUser:          readPerUser(v, own),
 	}
-	if s.Settings.PerUser {
+	if s.Settings.PerUser, s.Settings.Exchange = readPerUser(v, own["login"]); s.Settings.PerUser {
 		s.checkPerUser(v, own, set)
 	}
 	if least, most := s.Settings.BackoffMin, s.Settings.BackoffMax; most > 0 && least > most {

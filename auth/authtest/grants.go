@@ -22,6 +22,7 @@ const (
 
 	typeIDJAG = "urn:ietf:params:oauth:token-type:id-jag"
 	typeID    = "urn:ietf:params:oauth:token-type:id_token"
+	typeToken = "urn:ietf:params:oauth:token-type:access_token"
 )
 
 func grantTypes() []string {
@@ -179,8 +180,11 @@ func (s *Server) refresh(r *Request, c Client, jkt string) *Answer {
 	return s.issue(g, jkt, !s.options.KeepRefresh)
 }
 
-// exchange gives an identity assertion for an id token of s (RFC 8693, ID-JAG).
+// exchange gives an identity assertion for an id token of s (RFC 8693, ID-JAG), or an access token for the resource for another access token of s.
 func (s *Server) exchange(r *Request, c Client) *Answer {
+	if r.Form.Get("requested_token_type") == typeToken && r.Form.Get("subject_token_type") == typeToken {
+		return s.onBehalf(r, c)
+	}
 	if r.Form.Get("requested_token_type") != typeIDJAG || r.Form.Get("subject_token_type") != typeID || r.Form.Get("audience") == "" {
 		return refuse(http.StatusBadRequest, "invalid_request", "the exchange is one of an id token for an ID-JAG, with an audience")
 	}
@@ -198,6 +202,20 @@ func (s *Server) exchange(r *Request, c Client) *Answer {
 	}
 	return succeed(map[string]any{"access_token": s.signed("oauth-id-jag+jwt", object), "issued_token_type": typeIDJAG, "token_type": "N_A",
 		"expires_in": 300, "scope": r.Form.Get("scope")})
+}
+
+// onBehalf gives an access token for the subject of another one.
+func (s *Server) onBehalf(r *Request, c Client) *Answer {
+	known := s.lookUp(r.Form.Get("subject_token"))
+	switch {
+	case known == nil:
+		return refuse(http.StatusBadRequest, "invalid_request", "the subject token is not valid")
+	case r.Form.Get("resource") != s.options.Resource || r.Form.Get("audience") == "":
+		return refuse(http.StatusBadRequest, "invalid_target", "resource is unknown")
+	}
+	a := s.issue(&grant{client: c.ID, subject: known.grant.subject, scope: r.Form.Get("scope"), resource: s.options.Resource}, "", false)
+	a.Object["issued_token_type"] = typeToken
+	return a
 }
 
 // An assertion are the claims of what the grant jwt-bearer takes.

@@ -370,9 +370,9 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	}
 	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
-	mux.Handle(endpointPath, endpoint)
+	mux.HandleFunc(endpointPath, func(w http.ResponseWriter, r *http.Request) { endpoint.ServeHTTP(w, u.access.withToken(r)) })
 	mux.HandleFunc(searchPath, func(w http.ResponseWriter, r *http.Request) {
-		endpoint.ServeHTTP(w, r.WithContext(gateway.WithSearch(r.Context())))
+		endpoint.ServeHTTP(w, u.access.withToken(r.WithContext(gateway.WithSearch(r.Context()))))
 	})
 	if at := u.access.loginsAt(listener); at != "" {
 		mux.Handle(loginsPath, g.LoginPages(at))

@@ -10,12 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/auth/resource"
 	"github.com/bowline-mcp/bowline/auth/tokens"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/certificate"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
@@ -148,6 +150,15 @@ func (a *access) serve(ctx context.Context, endpoint *streamable.Handler, mux *h
 		listener = tls.NewListener(listener, s.TLSConfig)
 	}
 	return endpoint.Serve(ctx, s, listener)
+}
+
+// withToken returns a request whose token may be exchanged at its issuer. One of bowline token is known to nobody but this gateway, and goes nowhere.
+func (a *access) withToken(r *http.Request) *http.Request {
+	if a.auth != authOAuth {
+		return r
+	}
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return r.WithContext(gateway.WithSubjectToken(r.Context(), token))
 }
 
 // urlOf returns where the endpoint is found.

@@ -27,11 +27,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// TestUpLogsUsersIn has a server that lists its tools for everybody, and wants a login for calls. Each user has his own, which outlives the gateway, in files that
-// nobody else can read.
-//
-// Guarantees: G-0102.8
-func TestUpLogsUsersIn(t *testing.T) {
+// halfOpen starts a server that lists its tools for everybody, and wants a token for calls, with its authorization server.
+func halfOpen(t *testing.T, o authtest.Options) (as *authtest.Server, resource string) {
+	t.Helper()
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
 		Message string `json:"message"`
@@ -39,10 +37,10 @@ func TestUpLogsUsersIn(t *testing.T) {
 		return in.Message, nil
 	})
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
-	defer endpoint.Close(time.Second)
 	behind := httptest.NewUnstartedServer(nil)
-	resource := "http://" + behind.Listener.Addr().String() + "/mcp"
-	protected := authtest.Start(t, authtest.Options{Resource: resource}).Protect(endpoint)
+	o.Resource = "http://" + behind.Listener.Addr().String() + "/mcp"
+	as = authtest.Start(t, o)
+	protected := as.Protect(endpoint)
 	behind.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -56,8 +54,19 @@ func TestUpLogsUsersIn(t *testing.T) {
 		protected.ServeHTTP(w, r)
 	})
 	behind.Start()
-	defer behind.Close()
+	t.Cleanup(func() {
+		endpoint.Close(time.Second)
+		behind.Close()
+	})
+	return as, o.Resource
+}
 
+// TestUpLogsUsersIn lets each user log in at a server, for himself. That outlives the gateway, in files that
+// nobody else can read.
+//
+// Guarantees: G-0102.8
+func TestUpLogsUsersIn(t *testing.T) {
+	_, resource := halfOpen(t, authtest.Options{})
 	config := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	t.Setenv("XDG_CONFIG_HOME", config)
@@ -128,6 +137,48 @@ func TestUpLogsUsersIn(t *testing.T) {
 	})
 	if err != nil || found < 3 {
 		t.Errorf("%d files, %v", found, err)
+	}
+}
+
+// TestUpExchangesTokens has users with tokens of an issuer, which a server's tokens are exchanged for, and then users with tokens of the gateway, which go nowhere.
+//
+// Guarantees: G-0102.6, G-0102.9
+func TestUpExchangesTokens(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	url := "http://" + address + "/mcp"
+	as, resource := halfOpen(t, authtest.Options{Clients: []authtest.Client{{ID: "gateway", Secret: "S3CRET", Auth: "client_secret_basic"}}})
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv(connect.KeyringVariable, "off")
+	t.Setenv("GATEWAY_SECRET", "S3CRET")
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	write := func(who string) {
+		text := fmt.Sprintf(`{"mcpServers":{"one":{"url":%q,"bowline":{"login":{"exchange":{"issuer":%q,"clientId":"gateway","clientSecret":"${GATEWAY_SECRET}"}}}}},
+		"bowline":{"url":%q,"auth":{%s}}}`, resource, as.Issuer(), url, who)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`"issuers":["` + as.Issuer() + `"]`)
+	claims := as.Claims("read")
+	claims["aud"], claims["sub"] = url, "ada"
+	up := startUpAt(t, path, address)
+	if text, err := callWith(t, &streamable.Client{URL: up.url}, as.IssueClaims(claims)); text != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	exchanges := len(as.Sink.Requests(authtest.Token))
+	up.end()
+	ada := newUser(t, "token", "add", "ada", "--file", filepath.Join(filepath.Dir(path), "tokens.json"))
+	write(`"tokens":"tokens.json"`)
+	up = startUpAt(t, path, address)
+	defer up.end()
+	if _, err := callWith(t, &streamable.Client{URL: up.url}, ada); err == nil || !strings.Contains(err.Error(), "no token of an issuer") || len(as.Sink.Requests(authtest.Token)) != exchanges || exchanges != 1 {
+		t.Errorf("%v, %d exchanges before", err, exchanges)
 	}
 }
 
