@@ -264,6 +264,9 @@ func (g *Gateway) given() given {
 	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share, g.options.UserLogins != nil}
 }
 
+// HasGroup reports whether the file that was applied has a group of this name; see WithGroup.
+func (g *Gateway) HasGroup(name string) bool { return g.sight.policy.Load().HasGroup(name) }
+
 // Check returns a *ConfigError with all mistakes of a file, or nil. It starts nothing.
 func (g *Gateway) Check(file *mcpjson.File) error {
 	p, err := planOf(file, g.given(), nil)

@@ -34,12 +34,15 @@ func (s *sight) follow(p *policy.Policy) []catalogue.Kind {
 }
 
 // isPrivate reports whether what one client sees may differ from what another one sees.
-func (s *sight) isPrivate() bool { return s.policy.Load() != nil }
+func (s *sight) isPrivate() bool {
+	by := s.policy.Load()
+	return by != nil && by.IsPrivate()
+}
 
 // now returns what the client of a request may see and use of what is known.
 func (s *sight) now(ctx context.Context) *catalogue.Snapshot {
 	known, by := s.known.Snapshot(), s.policy.Load()
-	if by == nil {
+	if by == nil || !by.IsPrivate() && groupIn(ctx) == "" {
 		return known
 	}
 	return s.view(known, by, by.ClassOf(whoIn(ctx)))
@@ -54,7 +57,7 @@ func (s *sight) view(of *catalogue.Snapshot, by *policy.Policy, class policy.Cla
 	}
 	seen := s.viewed[class]
 	if seen == nil {
-		seen = of.For(func(kind catalogue.Kind, item catalogue.Item) bool { return by.Decide(class, kind, item).Allowed })
+		seen = by.View(of, class)
 		s.viewed[class] = seen
 	}
 	return seen
@@ -65,7 +68,7 @@ func whoIn(ctx context.Context) policy.Who {
 	origin := server.RequestFrom(ctx).Origin
 	_, isPerson := origin.Principal.(atPage)
 	claims, _ := origin.Principal.(policy.Claims)
-	return policy.Who{Identity: origin.Identity, Claims: claims, Person: isPerson}
+	return policy.Who{Identity: origin.Identity, Claims: claims, Person: isPerson, At: groupIn(ctx)}
 }
 
 // rule returns the place in the file of what allows a request of a client about something; "": there is no policy.

@@ -1,17 +1,23 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 	"pgregory.net/rapid"
 )
 
@@ -263,6 +269,82 @@ func TestSearchFindsWhatAPolicyAllows(t *testing.T) {
 		if !failed || strings.ReplaceAll(hidden, "b__who", "c__who") != unknown {
 			t.Errorf("%s: %s, %s", tool, hidden, unknown)
 		}
+	}
+}
+
+// Each group of the file is an endpoint, at which a client finds what the group has, and nothing else; one that the file does not have is empty.
+//
+// Guarantees: G-0098.6
+func TestGroups(t *testing.T) {
+	servers := two()
+	server.AddTool(servers["b"], protocol.Tool{Name: "look", Annotations: &protocol.ToolAnnotations{ReadOnlyHint: true}}, func(context.Context, struct{}) (string, error) { return "seen", nil })
+	f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"groups":{
+		"only-a": {"servers": ["a"]}, "reading": {"readOnly": true, "deny": ["a/*"]}, "some": {"allow": ["*/greet"]}, "none": {"allow": []}}}}`))
+	endpoint := streamable.NewHandler(f.Server(), streamable.HandlerOptions{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		endpoint.ServeHTTP(w, r.WithContext(gateway.WithGroup(r.Context(), strings.TrimPrefix(r.URL.Path, "/"))))
+	}))
+	t.Cleanup(func() {
+		endpoint.Shutdown(context.Background(), site.Config)
+		site.Close()
+	})
+	for group, want := range map[string]string{
+		"":        "a__who b__look b__who a__greet b__greet a:/one b:/one a:/all/{N} b:/all/{N}",
+		"only-a":  "a__who a__greet a:/one a:/all/{N}",
+		"reading": "b__look b__greet b:/one b:/all/{N}", "some": "a__greet b__greet", "none": "", "other": "",
+	} {
+		if has := f.HasGroup(group); has != (group != "" && group != "other") {
+			t.Errorf("the gateway has the group %q: %v", group, has)
+		}
+		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+			checkWays(t, f.at(site.URL+"/"+group, version, client.Options{}), strings.Fields(want))
+		}
+	}
+}
+
+// What a file decides is explained as the gateway would decide, without one that runs.
+//
+// Guarantees: G-0098.7
+func TestExplain(t *testing.T) {
+	const servers = `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"tools":{"deny":["hidden"]}}},"b":{"command":"/bin/b"}}`
+	catalogue := filepath.Join(t.TempDir(), "catalogue.json")
+	f := newFleetFor(t, protocol.Latest, two(), gateway.Options{Catalogue: catalogue}, load(t, servers+`}`))
+	everything(t, f.client(protocol.Latest, client.Options{}))
+	failOn(t, f.Close(timeout(t)))
+	g := gateway.New(gateway.Options{Catalogue: catalogue})
+	defer g.Close(t.Context())
+	explain := func(block string, user gateway.User, names ...string) (got []string) {
+		verdicts, err := g.Explain(load(t, servers+block+`}`), user, names...)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, v := range verdicts {
+			_, by, _ := strings.Cut(v.By, "mcp.json:")
+			got = append(got, fmt.Sprint(v.Server, "/", v.Name, " ", v.Allowed, " ", cmp.Or(by, v.By)))
+		}
+		return got
+	}
+	const rules = `,"bowline":{"policy":[{"who":"group:x","allow":["a/a:*"]},{"allow":["b/b:/all/*","b/who"]}]}`
+	for _, c := range []struct {
+		block string
+		user  gateway.User
+		names []string
+		want  []string
+	}{
+		{rules, gateway.User{}, []string{"b__who", "b/who", "b/other", "b:/all/7", "a:/one"}, []string{
+			"b/who true 1:187: bowline.policy[1].allow[1]", "b/who true 1:187: bowline.policy[1].allow[1]", "b/other false bowline.policy: no rule for this user names it",
+			"b/b:/all/7 true 1:174: bowline.policy[1].allow[0]", "a/a:/one false bowline.policy: no rule for this user names it"}},
+		{rules, gateway.User{Claims: map[string][]string{"groups": {"x"}}}, []string{"a:/one", "a:/all/7"}, []string{"a/a:/one true 1:154: bowline.policy[0].allow[0]", "a/a:/all/7 true 1:154: bowline.policy[0].allow[0]"}},
+		{`,"bowline":{"policy":[{"allow":["b/b:/all/7"]}]}`, gateway.User{}, []string{"b:/all/7"}, []string{"b/b:/all/7 false the template by which it is found is not allowed"}},
+		{``, gateway.User{}, []string{"a/hidden", "a/who"}, []string{"a/hidden false the entry of a does not offer it (bowline.tools)", "a/who true the file has no policy"}},
+		{``, gateway.User{}, []string{"c/x"}, []string{`"c/x" is not known: write a server of the file, a slash, and a name`}},
+	} {
+		if got := explain(c.block, c.user, c.names...); !slices.Equal(got, c.want) {
+			t.Errorf("%s %v\ngot  %q\nwant %q", c.block, c.names, got, c.want)
+		}
+	}
+	if all := explain(rules, gateway.User{}); len(all) != 8 {
+		t.Errorf("of everything: %q", all)
 	}
 }
 

@@ -42,21 +42,22 @@ type Login struct {
 	Groups  string   // the claim that has the groups of a user; "": groups
 }
 
-// A Policy says which users of a gateway may see and call what. What both its parts have to say, if they are there, must allow it.
+// A Policy says which users of a gateway may see and call what. What its parts have to say, if they are there, must all allow it.
 type Policy struct {
 	Rules    []Grant // nil: there are none. The first that allows or denies something decides; what none names is denied
 	Personas []Grant // nil: there are none. Who has several may do what one of them allows, and none denies; who has none may do nothing
+	Groups   []Grant // each is an endpoint of its own, with what its grant allows
 }
 
-// A Grant is one rule or persona of a policy.
+// A Grant is one rule, persona or group of a policy.
 type Grant struct {
 	Place string // such as mcp.json:12:7: bowline.policy[0]
-	Name  string // of a persona
-	// Who has it: * stands for everybody, group:NAME for a group, claim:NAME=VALUE for those whose login says so, and everything else for the identity of
+	Name  string // of a persona or a group
+	// Who has it, unless it is a group: * stands for everybody, group:NAME for a group, claim:NAME=VALUE for those whose login says so, and everything else for the identity of
 	// a user, such as "token ada". In all of them * stands for any text, and ? for one character.
 	Who      []string
-	Servers  []string  // to which a persona is limited; nil: it is not
-	Allow    []Pattern // nil: everything in a persona, nothing in a rule
+	Servers  []string  // to which it is limited; nil: it is not
+	Allow    []Pattern // nil: everything in a persona and a group, nothing in a rule
 	Deny     []Pattern // wins over Allow
 	ReadOnly bool      // of tools only those that say readOnlyHint
 }

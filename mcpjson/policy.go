@@ -10,7 +10,7 @@ import (
 // readPolicy reads who may do what. A mistake in it is one of the whole block, so that a file with a slip in its policy is not applied: with the
 // rest of the policy, users might see too much or too little.
 func readPolicy(v *values, own map[string]node) Policy {
-	p := Policy{Rules: readRules(v, own["policy"]), Personas: readPersonas(v, own["personas"])}
+	p := Policy{Rules: readRules(v, own["policy"]), Personas: readPersonas(v, own["personas"]), Groups: readGroups(v, own["groups"])}
 	if len(p.Rules)+len(p.Personas) > MaxGrants {
 		v.wrong(own["policy"], "there are more than %d rules and personas", MaxGrants)
 	}
@@ -53,6 +53,22 @@ func readPersonas(v *values, n node) []Grant {
 		personas = append(personas, persona)
 	}
 	return personas
+}
+
+// readGroups reads endpoints. Their names are parts of URLs, and one is taken.
+func readGroups(v *values, n node) (groups []Grant) {
+	for _, m := range v.members(n) {
+		names := []string{"servers", "allow", "deny", "readOnly"}
+		own := v.settings(m.node, v.unknown(names), names...)
+		switch {
+		case m.name == "" || strings.ContainsFunc(m.name, unusual):
+			v.wrong(m.called(), "the name of a group is part of a URL: only letters, digits, - and _ are possible")
+		case m.name == "search":
+			v.wrong(m.called(), "the gateway has an endpoint of this name already")
+		}
+		groups = append(groups, readGrant(v, m, own))
+	}
+	return groups
 }
 
 // readGrant reads what a member with a name allows. The name is for people, and for the record of a request; two personas are told apart by where they

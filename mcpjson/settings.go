@@ -110,7 +110,7 @@ const (
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit", "policy", "personas"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit", "policy", "personas", "groups"}
 	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share", "instances"}
 )
 

@@ -2,7 +2,7 @@
 //
 //	p := policy.New(top.Policy, top.Login.Groups) // nil: everybody may do everything
 //	class := p.ClassOf(policy.Who{Identity: "token ada"})
-//	seen := known.Snapshot().For(func(kind catalogue.Kind, item catalogue.Item) bool { return p.Decide(class, kind, item).Allowed })
+//	seen := p.View(known.Snapshot(), class)
 //
 // Lists, calls, reads and everything else look into what is seen, so that what is hidden cannot be called. All of this package is pure.
 //

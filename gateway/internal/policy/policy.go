@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ type Who struct {
 	Identity string // "": nobody has logged in
 	Claims   Claims // of the login; nil: there are none
 	Person   bool   // somebody at the page of the gateway, whom no policy limits
+	At       string // the group whose endpoint is used; "": that of everything
 }
 
 // Claims are what a login says of a user.
@@ -26,8 +28,9 @@ type Claims interface {
 // A Policy is who may do what. It is immutable.
 type Policy struct {
 	rules, personas part
-	groups          string // the claim
+	claim           string // that has the groups of users
 	lines           []mcpjson.Grant
+	endpoints       []mcpjson.Grant // the groups of what is offered
 }
 
 // A part is one of the two things that must allow something.
@@ -36,18 +39,15 @@ type part struct {
 	from, to int // of the lines
 }
 
-// New returns the policy of a file, or nil if the file limits nobody.
-func New(of mcpjson.Policy, groups string) *Policy {
-	if of.Rules == nil && of.Personas == nil {
+// New returns the policy of a file, or nil if the file limits nobody. The claim has the groups of users; "": it is called groups.
+func New(of mcpjson.Policy, claim string) *Policy {
+	if of.Rules == nil && of.Personas == nil && of.Groups == nil {
 		return nil
-	}
-	if groups == "" {
-		groups = "groups"
 	}
 	count := len(of.Rules)
 	return &Policy{
 		rules: part{of.Rules != nil, 0, count}, personas: part{of.Personas != nil, count, count + len(of.Personas)},
-		groups: groups, lines: slices.Concat(of.Rules, of.Personas),
+		claim: cmp.Or(claim, "groups"), lines: slices.Concat(of.Rules, of.Personas), endpoints: of.Groups,
 	}
 }
 
@@ -55,10 +55,26 @@ func New(of mcpjson.Policy, groups string) *Policy {
 type Class struct {
 	lines  [mcpjson.MaxGrants / 64]uint64 // one bit for each that applies
 	person bool
+	group  int // 1: the first; -1: one that the file does not have; 0: none
+}
+
+// IsPrivate reports whether users may see different things.
+func (p *Policy) IsPrivate() bool { return p.rules.there || p.personas.there }
+
+// HasGroup reports whether there is an endpoint of this name.
+func (p *Policy) HasGroup(name string) bool { return p != nil && p.groupOf(name) > 0 }
+
+// groupOf returns what a Class has in place of the name of an endpoint.
+func (p *Policy) groupOf(name string) int {
+	if name == "" {
+		return 0
+	}
+	return cmp.Or(1+slices.IndexFunc(p.endpoints, func(g mcpjson.Grant) bool { return g.Name == name }), -1)
 }
 
 // ClassOf returns the class of somebody.
 func (p *Policy) ClassOf(who Who) (class Class) {
+	class.group = p.groupOf(who.At)
 	if class.person = who.Person; class.person {
 		return class
 	}
@@ -74,7 +90,7 @@ func (c *Class) has(line int) bool { return c.lines[line/64]>>(line%64)&1 == 1 }
 
 // means reports whether a text of the file means somebody.
 func (p *Policy) means(text string, who *Who) bool {
-	claim, value := p.groups, ""
+	claim, value := p.claim, ""
 	if group, is := strings.CutPrefix(text, "group:"); is {
 		value = group
 	} else if claimed, is := strings.CutPrefix(text, "claim:"); is {
@@ -93,9 +109,14 @@ type Decision struct {
 
 // Decide decides about an item of a kind. It is the only place where that is done.
 func (p *Policy) Decide(class Class, kind catalogue.Kind, item catalogue.Item) Decision {
-	d := Decision{Allowed: true, By: "a person at the page may do everything"}
 	if class.person {
-		return d
+		return Decision{Allowed: true, By: "a person at the page may do everything"}
+	}
+	d := Decision{Allowed: true, By: "everybody may do everything here"}
+	if class.group != 0 {
+		if d = p.byGroup(class.group, kind, item); !d.Allowed {
+			return d
+		}
 	}
 	if p.personas.there {
 		if d = p.byPersonas(&class, kind, item); !d.Allowed {
@@ -106,6 +127,26 @@ func (p *Policy) Decide(class Class, kind catalogue.Kind, item catalogue.Item) D
 		d = p.byRules(&class, item)
 	}
 	return d
+}
+
+// View returns what a class sees of a snapshot.
+func (p *Policy) View(of *catalogue.Snapshot, class Class) *catalogue.Snapshot {
+	return of.For(func(kind catalogue.Kind, item catalogue.Item) bool { return p.Decide(class, kind, item).Allowed })
+}
+
+// byGroup decides what an endpoint offers.
+func (p *Policy) byGroup(group int, kind catalogue.Kind, item catalogue.Item) Decision {
+	if group < 0 {
+		return Decision{By: "bowline.groups: there is no such group"}
+	}
+	g := &p.endpoints[group-1]
+	if by := covering(g.Deny, item); by != "" {
+		return Decision{By: by}
+	}
+	if by := offers(g, kind, item); by != "" {
+		return Decision{Allowed: true, By: by}
+	}
+	return Decision{By: g.Place}
 }
 
 // byRules takes the first that names the item.

@@ -87,6 +87,16 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("%s: %v and %v: %s, want %s", c.block, c.who, c.item, got, c.want)
 		}
 	}
+	in := func(group string) Who { return Who{Identity: "token ada", At: group} }
+	grouped := read(t, `"groups": {"x": {"servers": ["a"], "deny": ["a/z"]}}, "policy": [{"allow": ["a/*"], "deny": ["a/y"]}]`)
+	for of, want := range map[[2]string]bool{{"", "y"}: false, {"", "x"}: true, {"x", "x"}: true, {"x", "y"}: false, {"x", "z"}: false, {"", "z"}: true, {"w", "x"}: false} {
+		if got := grouped.Decide(grouped.ClassOf(in(of[0])), catalogue.Tools, tool("a", of[1])); got.Allowed != want {
+			t.Errorf("%s in group %q: %v", of[1], of[0], got)
+		}
+	}
+	if !grouped.IsPrivate() || read(t, `"groups": {"x": {}}`).IsPrivate() {
+		t.Error("a group makes lists private, or rules do not")
+	}
 	if read(t, `"maxName": 60`) != nil {
 		t.Error("a file without a policy has one")
 	}

@@ -185,8 +185,10 @@ func (a *auditing) printLine(out io.Writer, line string) error {
 	if r.Count > 0 {
 		fields = append(fields, fmt.Sprint(r.Count))
 	}
-	if r.Delivery != "" || r.Reason != "" {
-		fields = append(fields, strings.TrimSpace(r.Delivery+" "+r.Reason))
+	for _, why := range []string{strings.TrimSpace(r.Delivery + " " + r.Reason), r.Rule} {
+		if why != "" {
+			fields = append(fields, why)
+		}
 	}
 	for i, field := range fields {
 		fields[i] = render.Flat(field)

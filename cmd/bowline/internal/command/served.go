@@ -22,7 +22,7 @@ func isServed(at, address string) bool {
 	if err != nil || wrong != nil || cmp.Or(u.Port(), "80") != port {
 		return false
 	}
-	if path := strings.TrimSuffix(u.Path, "/"); path != endpointPath && path != searchPath {
+	if path := strings.TrimSuffix(u.Path, "/"); path != endpointPath && !strings.HasPrefix(path, endpointPath+"/") {
 		return false
 	}
 	return u.Hostname() == host || isThisMachine(u.Hostname()) && isThisMachine(host)

@@ -19,6 +19,8 @@ func TestOwnAddress(t *testing.T) {
 		{"http://127.0.0.1:8080/mcp", ":8080", true},
 		{"http://localhost:8080/mcp/", "127.0.0.1:8080", true},
 		{"http://localhost:8080/mcp/search", "127.0.0.1:8080", true},
+		{"http://localhost:8080/mcp/group", "127.0.0.1:8080", true},
+		{"http://localhost:8080/mcpother", "127.0.0.1:8080", false},
 		{"http://[::1]:8080/mcp", "0.0.0.0:8080", true},
 		{"http://tools:8080/mcp", "tools:8080", true},
 		{"http://localhost/mcp", "127.0.0.1:80", true},

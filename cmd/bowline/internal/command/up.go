@@ -370,10 +370,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	}
 	endpoint := streamable.NewHandler(g.Server(), o)
 	mux := http.NewServeMux()
-	mux.HandleFunc(endpointPath, func(w http.ResponseWriter, r *http.Request) { endpoint.ServeHTTP(w, u.access.withToken(r)) })
-	mux.HandleFunc(searchPath, func(w http.ResponseWriter, r *http.Request) {
-		endpoint.ServeHTTP(w, u.access.withToken(r.WithContext(gateway.WithSearch(r.Context()))))
-	})
+	addEndpoints(mux, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { endpoint.ServeHTTP(w, u.access.withToken(r)) }))
 	if at := u.access.loginsAt(listener); at != "" {
 		mux.Handle(loginsPath, g.LoginPages(at))
 	}
@@ -382,6 +379,22 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	}
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
 	return u.access.serve(ctx, endpoint, mux, listener)
+}
+
+// addEndpoints adds that of everything, that for search, and one for each group that the file has at the time.
+func addEndpoints(mux *http.ServeMux, g *gateway.Gateway, endpoint http.Handler) {
+	mux.Handle(endpointPath, endpoint)
+	mux.HandleFunc(searchPath, func(w http.ResponseWriter, r *http.Request) {
+		endpoint.ServeHTTP(w, r.WithContext(gateway.WithSearch(r.Context())))
+	})
+	mux.HandleFunc(endpointPath+"/{group}", func(w http.ResponseWriter, r *http.Request) {
+		group := r.PathValue("group")
+		if !g.HasGroup(group) {
+			http.NotFound(w, r)
+			return
+		}
+		endpoint.ServeHTTP(w, r.WithContext(gateway.WithGroup(r.Context(), group)))
+	})
 }
 
 // keepSessions opens the folder in which the sessions of clients outlive this process. Without it they are served, too, and have to begin

@@ -14,4 +14,18 @@ func WithSearch(ctx context.Context) context.Context {
 	return context.WithValue(ctx, searchKey{}, true)
 }
 
+type groupKey struct{}
+
+// WithGroup returns the context of a request at the endpoint of a group of the file. Such a request finds only what the group has. Policies hold there, too;
+// a group limits nobody, since whoever reaches one endpoint reaches all. In a group that the file does not have is nothing.
+func WithGroup(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, groupKey{}, name)
+}
+
+// groupIn returns the name of the group; "": the request came to the endpoint of everything.
+func groupIn(ctx context.Context) string {
+	name, _ := ctx.Value(groupKey{}).(string)
+	return name
+}
+
 func searches(ctx context.Context) bool { return ctx.Value(searchKey{}) != nil }

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
+	"github.com/bowline-mcp/bowline/mcpjson"
+)
+
+// A User is somebody whose requests are decided about.
+type User struct {
+	Identity string              // as a login establishes it, such as "token ada"; "": there is none
+	Claims   map[string][]string // of the login
+	Group    string              // at whose endpoint; "": at that of everything
+}
+
+// Claim implements the claims of a login.
+func (u User) Claim(name string) []string { return u.Claims[name] }
+
+// A Verdict says whether a user may see and use something.
+type Verdict struct {
+	Server, Name string // the name that the server uses, or the URI
+	Allowed      bool
+	By           string // the place in the file of what has decided, or why nothing did
+}
+
+// Explain returns what a file decides for a user. A name is one that clients use, a URI, or a server of the file, a slash, and the name that the server
+// uses, which need not be known. Without names it is about everything that the catalogue knows of the servers of the file. It starts nothing, and
+// is not about the file that was applied. It fails with a *ConfigError, or if a name means nothing.
+func (g *Gateway) Explain(file *mcpjson.File, user User, names ...string) ([]Verdict, error) {
+	p, err := planOf(file, g.given(), nil)
+	if err != nil {
+		return nil, err
+	}
+	known, verdicts := g.known.Snapshot().Apply(p.names, p.servers()), []Verdict{}
+	if len(names) == 0 {
+		for _, kind := range catalogue.Kinds() {
+			for _, item := range known.Items(kind) {
+				verdicts = append(verdicts, p.decide(known, user, kind, item))
+			}
+		}
+		return verdicts, nil
+	}
+	for _, name := range names {
+		kind, item, found := p.find(known, file.Names(), name)
+		if !found {
+			return nil, fmt.Errorf("%q is not known: write a server of the file, a slash, and a name", name)
+		}
+		verdicts = append(verdicts, p.decide(known, user, kind, item))
+	}
+	return verdicts, nil
+}
+
+// decide gives the verdict of a plan, as the gateway would.
+func (p *plan) decide(known *catalogue.Snapshot, user User, kind catalogue.Kind, item catalogue.Item) Verdict {
+	v := Verdict{Server: item.Server, Name: item.Own, Allowed: true, By: "the file has no policy"}
+	if i := slices.IndexFunc(p.entries, func(e entry) bool { return e.Name == item.Server }); i >= 0 && !p.entries[i].Filter[kind].Offers(item.Own) {
+		v.Allowed, v.By = false, fmt.Sprintf("the entry of %s does not offer it (bowline.%s)", item.Server, kind)
+	} else if p.policy != nil {
+		class := p.policy.ClassOf(policy.Who{Identity: user.Identity, Claims: user, At: user.Group})
+		d := p.policy.Decide(class, kind, item)
+		v.Allowed, v.By = d.Allowed, d.By
+		if _, listed := known.Find(kind, item.Name); kind == catalogue.Resources && d.Allowed && !listed {
+			if _, v.Allowed = p.policy.View(known, class).Resource(item.Own); !v.Allowed {
+				v.By = "the template by which it is found is not allowed"
+			}
+		}
+	}
+	return v
+}
+
+// find finds what a name means. What is not known is taken for a tool that may write.
+func (p *plan) find(known *catalogue.Snapshot, servers []string, name string) (kind catalogue.Kind, item catalogue.Item, found bool) {
+	for _, kind := range catalogue.Kinds() {
+		for _, item := range known.Items(kind) {
+			if item.Name == name || item.Server+"/"+item.Own == name {
+				return kind, item, true
+			}
+		}
+	}
+	if item, found := known.Resource(name); found {
+		return catalogue.Resources, item, true
+	}
+	for _, server := range servers {
+		if own, is := strings.CutPrefix(name, server+"/"); is {
+			return catalogue.Tools, catalogue.Item{Server: server, Own: own}, true
+		}
+	}
+	return "", item, false
+}
