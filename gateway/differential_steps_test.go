@@ -85,7 +85,7 @@ func (w *world) answer(question protocol.InputRequest) (answer protocol.InputRes
 func stepOf(t *rapid.T) step {
 	return rapid.OneOf(
 		rapid.Custom(listStep), rapid.Custom(callStep), rapid.Custom(callStep), rapid.Custom(askingStep), rapid.Custom(otherStep),
-		rapid.Custom(malformedStep), rapid.Custom(changeStep),
+		rapid.Custom(malformedStep), rapid.Custom(changeStep), rapid.Custom(logStep),
 	).Draw(t, "step")
 }
 

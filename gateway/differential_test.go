@@ -57,7 +57,7 @@ func fileOfOne(t *testing.T) string {
 
 // compare does the same directly and through a gateway.
 func compare(t checking, c cell, path string, steps []step) {
-	one, other := direct(t, c.front), through(t, c, path)
+	one, other := direct(t, c), through(t, c, path)
 	for i, s := range steps {
 		want, before := s.do(one), other.served.Load()
 		got := s.do(other)
@@ -79,6 +79,7 @@ type seen struct {
 	Other    string // an error that no server has sent
 	Progress []string
 	Asked    []string
+	Logged   []string
 }
 
 // see keeps what a request has led to.

@@ -50,6 +50,8 @@ type world struct {
 	updates   chan string   // resources
 	began     chan struct{} // a call of hold
 	ended     chan struct{} // one that was cancelled
+	release   chan struct{} // ends a task
+	logged    chan string   // messages that the client has got
 	mu        sync.Mutex    // protects asked
 	asked     []string      // of the client
 }
@@ -58,41 +60,42 @@ type world struct {
 type cell struct {
 	front, back string
 	pipes       bool
+	tasks       bool // the server has some, which only clients of its era can have
 }
 
 func cells() (all []cell) {
 	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
 		for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
-			all = append(all, cell{front, back, true}, cell{front, back, false})
+			all = append(all, cell{front, back, true, false}, cell{front, back, false, false})
 		}
 	}
 	return all
 }
 
 // newWorld returns a world without a client.
-func newWorld(t checking) *world {
+func newWorld(t checking, tasks bool) *world {
 	w := &world{
 		seen: make(chan struct{}, 1), updates: make(chan string, 64),
-		began: make(chan struct{}, 1), ended: make(chan struct{}, 1),
+		began: make(chan struct{}, 1), ended: make(chan struct{}, 1), release: make(chan struct{}), logged: make(chan string, 64),
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	w.ctx = ctx
-	w.server = subject(w)
+	w.server = subject(w, tasks)
 	t.Cleanup(func() { w.server.Close(context.Background()) })
 	return w
 }
 
 // direct connects a client to a server.
-func direct(t checking, front string) *world {
-	w := newWorld(t)
-	w.connect(t, front, w.site(t, w.server))
+func direct(t checking, c cell) *world {
+	w := newWorld(t, c.tasks)
+	w.connect(t, c.front, w.site(t, w.server))
 	return w
 }
 
 // through connects a client to a gateway over a server.
 func through(t checking, c cell, path string) *world {
-	w := newWorld(t)
+	w := newWorld(t, c.tasks)
 	w.prefix = "s__"
 	child := &pipes{server: w.server, t: t}
 	t.Cleanup(child.serving.Wait) // which the end of the gateway brings about
@@ -123,9 +126,12 @@ func through(t checking, c cell, path string) *world {
 
 // connect connects the client.
 func (w *world) connect(t checking, front, url string) {
-	o := client.Options{ProtocolVersion: front, FailFast: true, CacheBytes: -1, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
-		if updated, ok := e.(*client.ResourceUpdated); ok {
-			w.updates <- updated.URI
+	o := client.Options{ProtocolVersion: front, FailFast: true, CacheBytes: -1, Tasks: true, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		switch e := e.(type) {
+		case *client.ResourceUpdated:
+			w.updates <- e.URI
+		case *client.LogMessage:
+			w.logged <- fmt.Sprintf("%s %s %s", e.Level, e.Logger, e.Data)
 		}
 	}}
 	w.answers(&o)
@@ -221,8 +227,8 @@ func (p *pipes) Open(ctx context.Context) (transport.Link, error) {
 }
 
 // subject is the server of a world: it has a feature of each kind.
-func subject(w *world) *server.Server {
-	s := server.New(protocol.Implementation{Name: "subject", Version: "1"}, server.Options{
+func subject(w *world, tasks bool) *server.Server {
+	o := server.Options{
 		PageSize: 3, OnSubscribe: func(context.Context, string) error { return nil },
 		Audit: func(_ context.Context, r server.Record) {
 			switch r.Method {
@@ -230,8 +236,14 @@ func subject(w *world) *server.Server {
 				w.served.Add(1)
 			}
 		},
-	})
-	addTools(s, w)
+	}
+	if tasks {
+		o.Tasks = &server.TaskOptions{Legacy: true}
+	}
+	s := server.New(protocol.Implementation{Name: "subject", Version: "1"}, o)
+	if addTools(s, w); tasks {
+		addTasks(s, w)
+	}
 	addAskers(s)
 	completion := server.Completion{Argument: "Who", Values: func(_ context.Context, typed string, _ map[string]string) ([]string, error) {
 		return []string{typed + "a", typed + "b"}, nil
@@ -298,6 +310,12 @@ func addTools(s *server.Server, w *world) {
 			}
 		}
 		return "done", nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "log"}, func(ctx context.Context, in echoed) (string, error) {
+		for i, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+			server.Logger(ctx).Log(ctx, level, in.Text, "n", i)
+		}
+		return "logged", nil
 	})
 	server.AddTool(s, protocol.Tool{Name: "hold"}, func(ctx context.Context, _ struct{}) (string, error) {
 		w.began <- struct{}{}
