@@ -52,6 +52,13 @@ func TestAnExchange(t *testing.T) {
 		})
 	}
 	f, o, _ := exchanging(t, authtest.Options{Opaque: true})
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Object["refresh_token"] = "outlives-the-subject" })
+	a := f.login(t, o)
+	wantCall(t, a, f.url)
+	if e, err := a.Status(t.Context()); err != nil || !e.Refresh.IsZero() {
+		t.Errorf("a refresh token is kept: %v, %v", e, err)
+	}
+	f, o, _ = exchanging(t, authtest.Options{Opaque: true})
 	g := o.Grant.(Exchange)
 	g.Audience = "issues"
 	o.Grant = g

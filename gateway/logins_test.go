@@ -64,6 +64,9 @@ type vault struct {
 	logins  auth.Store // of users
 	log     bytes.Buffer
 
+	asked    chan string // ids of pages that a client was asked to open
+	finished chan string // and of those on which it was told that its user has finished
+
 	mu     sync.Mutex
 	sent   []string          // to the server: headers and bodies
 	issued map[string]person // tokens
@@ -78,7 +81,7 @@ func serveAt(t *testing.T, listening *httptest.Server, serve http.Handler) {
 
 func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	t.Helper()
-	v := &vault{t: t, logins: auth.NewMemory(), issued: make(map[string]person)}
+	v := &vault{t: t, logins: auth.NewMemory(), issued: make(map[string]person), asked: make(chan string, 16), finished: make(chan string, 16)}
 	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "open"}, func(_ context.Context, in struct{ As string }) (string, error) { return "opened for " + in.As, nil })
 	behind := httptest.NewUnstartedServer(nil)
@@ -162,9 +165,14 @@ func (v *vault) connect(version string, as person, opens func(page string) strin
 
 func (v *vault) connectWith(version, token string, opens func(page string) string) *client.Session {
 	v.t.Helper()
-	o := client.Options{ProtocolVersion: version, FailFast: true}
+	o := client.Options{ProtocolVersion: version, FailFast: true, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		if over, ok := e.(*client.ElicitationComplete); ok {
+			v.finished <- over.ID
+		}
+	}}
 	if opens != nil {
 		o.ElicitURL = func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			v.asked <- p.ElicitationID
 			return &protocol.ElicitResult{Action: opens(p.URL)}, nil
 		}
 	}
@@ -231,6 +239,14 @@ func TestUsersLogInAtAServer(t *testing.T) {
 			}
 			if pages["ada"] != 1 || pages["bob"] != 1 {
 				t.Errorf("pages opened: %v", pages)
+			}
+			for range pages {
+				if c.front == protocol.Latest {
+					break // which is not told
+				}
+				if asked, finished := <-v.asked, <-v.finished; asked != finished {
+					t.Errorf("asked to open %s, told of the end of %s", asked, finished)
+				}
 			}
 			own := v.tokensFor(`"tools/list"`)
 			adas, bobs := v.tokensFor(`"ada"`), v.tokensFor(`"bob"`)
@@ -376,6 +392,9 @@ func TestTokensOfUsersAreExchanged(t *testing.T) {
 			adas, bobs := v.tokensFor(`"ada"`), v.tokensFor(`"bob"`)
 			if len(adas) != 1 || len(bobs) != 1 || adas[0] == bobs[0] || exchanged[tokens[0]] != 1 || exchanged[tokens[1]] != 1 || len(exchanged) != 2 {
 				t.Errorf("%d tokens of ada, %d of bob, %v", len(adas), len(bobs), exchanged)
+			}
+			if e, err := v.logins.Load(t.Context(), auth.Key{Resource: v.as.Resource(), Principal: person("ada").Identity()}); e != nil || err != nil {
+				t.Errorf("what was exchanged is kept: %v, %v", e, err)
 			}
 			v.mu.Lock()
 			for _, token := range tokens {

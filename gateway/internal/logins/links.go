@@ -40,6 +40,9 @@ var (
 	// ErrExpired is the error of a login whose link nobody has used in time, or which nobody has finished.
 	ErrExpired = errors.New("nobody has logged in within ten minutes")
 
+	// errLeft is the error of a login whose browser has not waited for where to go.
+	errLeft = errors.New("the browser has left before the login began")
+
 	// ErrClosed is the error of a login that the end of the gateway has cut.
 	ErrClosed = errors.New("the gateway ends")
 )
@@ -111,7 +114,7 @@ type Pages struct {
 	at      string // their URL, without a slash at the end
 	origin  string
 	ctx     context.Context // of what runs
-	end     context.CancelFunc
+	stop    context.CancelFunc
 	running sync.WaitGroup
 
 	mu     sync.Mutex
@@ -127,7 +130,7 @@ func New(at string) *Pages {
 	if u, err := url.Parse(at); err == nil {
 		p.origin = u.Scheme + "://" + u.Host
 	}
-	p.ctx, p.end = context.WithCancel(context.Background())
+	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
 
@@ -193,11 +196,16 @@ func (p *Pages) begin(secret, cookie string) *Link {
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.remove(l, err)
+		p.end(l, err)
 	})
 	return l
+}
+
+// end ends a login, unless it has ended.
+func (p *Pages) end(l *Link, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(l, err)
 }
 
 // visit returns the Visit of a login. The state that is known to nobody but the browser and who has sent it away names the login when it comes back.
@@ -280,6 +288,6 @@ func (p *Pages) Close() {
 		p.remove(l, ErrClosed)
 	}
 	p.mu.Unlock()
-	p.end()
+	p.stop()
 	p.running.Wait()
 }

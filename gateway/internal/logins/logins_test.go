@@ -319,6 +319,34 @@ func TestHowALoginEnds(t *testing.T) {
 	})
 }
 
+// A browser that does not wait until it is known where it has to go ends the login, and who waits for that need not wait for ten minutes.
+//
+// Guarantees: G-0102.1
+func TestABrowserThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(at)
+		defer p.Close()
+		l, err := p.Open(Login{User: "ada", Server: "issues", Run: func(ctx context.Context, _ Visit) error {
+			<-ctx.Done() // the server does not answer
+			return ctx.Err()
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &browser{t: t, pages: p}
+		b.get(l.URL)
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, l.URL, nil)
+		r.AddCookie(b.cookies[0])
+		p.ServeHTTP(httptest.NewRecorder(), r)
+		begun := time.Now()
+		if err := l.Wait(t.Context()); !errors.Is(err, errLeft) || time.Since(begun) != 0 {
+			t.Error(err, time.Since(begun))
+		}
+	})
+}
+
 // A user has 16 logins open, and all have 1,024. Those that have ended take no room.
 //
 // Guarantees: G-0102.3

@@ -95,7 +95,7 @@ func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
 	case <-l.done:
 		say(w, http.StatusBadGateway, failed)
 	case <-r.Context().Done():
-		l.cancel() // nobody has got the address
+		p.end(l, errLeft) // nobody has got the address
 	}
 }
 
