@@ -19,6 +19,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 var oidcProvider = npmPackage{name: "oidc-provider", version: "9.13.3", short: "oidc-provider"}
@@ -89,11 +93,11 @@ func (f *foreignIssuer) count(what string) (n int) {
 }
 
 var (
-	formAction  = regexp.MustCompile(`<form[^>]* action="([^"]*)"`)
+	formAction  = regexp.MustCompile(`<form(?:[^>]* action="([^"]*)")?`) // without one, it is sent to the page itself
 	hiddenInput = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)"`)
 )
 
-// signIn simulates a person with a browser, who submits every page of oidc-provider until there is
+// signIn simulates a person with a browser, who submits every page of oidc-provider, and before that the one of a gateway, until there is
 // none. It returns the last page.
 func signIn(ctx context.Context, address string) (string, error) {
 	jar, err := cookiejar.New(nil)
@@ -189,10 +193,16 @@ func (s *shell) login(t *testing.T, page *regexp.Regexp, args ...string) {
 	}
 }
 
-// serveProtected runs `bowline serve --issuer` until the test ends, and returns its URL.
+// serveProtected runs `bowline serve --issuer` until the test ends.
 func (s *shell) serveProtected(t *testing.T, address, issuer string) {
 	t.Helper()
-	command := s.command(t.Context(), "serve", "--http", address, "--issuer", issuer, "--scope", "read")
+	s.serve(t, "serve", "--http", address, "--issuer", issuer, "--scope", "read")
+}
+
+// serve runs a command that serves until the test ends. It returns when that begins.
+func (s *shell) serve(t *testing.T, args ...string) {
+	t.Helper()
+	command := s.command(t.Context(), args...)
 	stderr, err := command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -201,8 +211,10 @@ func (s *shell) serveProtected(t *testing.T, address, issuer string) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewReader(stderr)
-	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "serving") {
-		t.Fatalf("bowline serve: %v: %s", err, line)
+	for line := ""; !strings.Contains(line, "serving"); {
+		if line, err = lines.ReadString('\n'); err != nil {
+			t.Fatalf("bowline %s: %v: %s", args[0], err, line)
+		}
 	}
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
@@ -271,5 +283,50 @@ func TestAForeignIssuerWithoutABrowserHere(t *testing.T) {
 	s.run(t, 0, "hello", "call", "echo", "message=hello", "--mcp-config", config)
 	if n := as.count("granted client_credentials"); n != 1 {
 		t.Errorf("%d logins without a user", n)
+	}
+}
+
+// TestAUserOfAGatewayAtAForeignIssuer logs a user in at a server behind a gateway, which asks his client to open the page, and refreshes his login
+// when his tokens end. Its own login, for the list of tools, is another one.
+func TestAUserOfAGatewayAtAForeignIssuer(t *testing.T) {
+	var addresses []string
+	for range 2 {
+		port, err := freePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, "127.0.0.1:"+port)
+	}
+	protected := "http://" + addresses[0] + "/mcp"
+	as := startForeignIssuer(t, protected, 2)
+	s := newShell(t)
+	s.serveProtected(t, addresses[0], as.url)
+	config := filepath.Join(s.home, "mcp.json")
+	if err := os.WriteFile(config, []byte(`{"mcpServers": {"tools": {"url": "`+protected+`", "bowline": {"login": "user"}}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.login(t, loginPage, "--mcp-config", config, "--server", "tools")
+	s.serve(t, "up", config, "--http", addresses[1], "--admin", "off")
+	pages := 0
+	o := client.Options{FailFast: true, ElicitURL: func(ctx context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		pages++
+		last, err := signIn(ctx, p.URL)
+		if err != nil || !strings.Contains(last, "You are logged in") {
+			t.Errorf("%v: %s", err, last)
+		}
+		return &protocol.ElicitResult{Action: protocol.ElicitAccept}, nil
+	}}
+	session, err := client.New(protocol.Implementation{Name: "peer", Version: "1"}, o).Connect(t.Context(), &streamable.Client{URL: "http://" + addresses[1] + "/mcp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	for refreshed := as.count("granted refresh_token"); as.count("granted refresh_token") < refreshed+4; { // of two logins
+		if text, err := client.Call[string](t.Context(), session, "tools__echo", map[string]string{"message": "hello"}); err != nil || !strings.Contains(text, "hello") {
+			t.Fatalf("%q, %v", text, err)
+		}
+	}
+	if n := as.count("granted authorization_code"); n != 2 || pages != 1 || as.count("registered") != 2 {
+		t.Errorf("%d logins of %d registrations, with %d pages", n, as.count("registered"), pages)
 	}
 }
