@@ -29,6 +29,18 @@ func TestAllocationsOfACall(t *testing.T) {
 	}
 }
 
+// A call that is checked, decided and recorded makes at most 12 allocations more than one that is not.
+//
+// Guarantees: G-0099.12
+func TestAllocationsOfGuards(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		open, guarded := testing.AllocsPerRun(5000, guardedCall(t, version, false)), testing.AllocsPerRun(5000, guardedCall(t, version, true))
+		if guarded > open+12 {
+			t.Errorf("%s: %v allocations, and %v without the guards", version, guarded, open)
+		}
+	}
+}
+
 // What a policy hides is refused with the same bytes, and with as many allocations, as what does not exist.
 //
 // Guarantees: G-0098.1

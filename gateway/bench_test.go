@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -61,8 +62,12 @@ func list(b *testing.B, version string, s *server.Server) {
 }
 
 func benchClient(b testing.TB, version string, s *server.Server) *client.Session {
+	return benchClientOver(b, version, s.Accept)
+}
+
+func benchClientOver(b testing.TB, version string, accept func(transport.Link)) *client.Session {
 	c := client.New(protocol.Implementation{Name: "client", Version: "1"}, client.Options{ProtocolVersion: version, FailFast: true, CacheBytes: -1})
-	session, err := c.Connect(b.Context(), inmem.New(s.Accept, inmem.Options{}))
+	session, err := c.Connect(b.Context(), inmem.New(accept, inmem.Options{}))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func TestTamperingIsFound(t *testing.T) {
 		case "foreign":
 			changed[i] = other[i]
 		case "forge":
-			forged, err := seal([]byte(strings.Repeat("k", keySize)), Record{Version: Version, Number: uint64(len(lines) + 1), Previous: hashOf(strings.TrimSuffix(lines[len(lines)-1], "\n"))})
+			forged, err := newSealer([]byte(strings.Repeat("k", keySize))).seal(Record{Version: Version, Number: uint64(len(lines) + 1), Previous: hashOf([]byte(strings.TrimSuffix(lines[len(lines)-1], "\n")))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -512,7 +512,7 @@ func FuzzVerify(f *testing.F) {
 
 func BenchmarkWrite(b *testing.B) {
 	trail := open(b, filepath.Join(b.TempDir(), "a"), Options{Block: true})
-	r := Record{Time: time.Now(), Principal: "ada", Client: "c 1", Revision: "2026-07-28", ID: "1", Method: "tools/call", Name: "a__who", Server: "a", Own: "who", Outcome: "answered", Arguments: Digest(testKey, []byte("x"))}
+	r := Record{Time: time.Now(), Principal: "ada", Client: "c 1", Revision: "2026-07-28", ID: "1", Method: "tools/call", Name: "a__who", Server: "a", Own: "who", Outcome: "answered", Arguments: Digest(testKey)([]byte("x"))}
 	b.ReportAllocs()
 	for b.Loop() {
 		trail.Write(context.Background(), r)

@@ -22,8 +22,8 @@ import (
 
 const (
 	queueSize    = 4096
-	againTime    = time.Second // between two attempts to write to a disk that is full
-	headInterval = 100 * time.Millisecond
+	againTime    = time.Second            // between two attempts to write to a disk that is full
+	headInterval = 100 * time.Millisecond // after a record, until it is noted as the newest
 	headEnd      = ".head"
 	keySize      = 32
 
@@ -69,14 +69,15 @@ type Trail struct {
 	strangers limits.Rates[struct{}] // of records of those who have no login
 
 	// Of the goroutine that writes:
+	sealer *sealer
 	file   disk
 	lock   *os.File
 	size   int64
 	first  uint64 // of this file
 	number uint64
 	last   string // hash of the last line
-	head   time.Time
-	broken bool // the last write has failed
+	noting bool   // the end is noted soon
+	broken bool   // the last write has failed
 }
 
 // A disk is what a file takes.
@@ -104,7 +105,7 @@ func Open(path string, o Options) (*Trail, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	t := &Trail{path: path, o: o, queue: make(chan entry, queueSize), closing: make(chan struct{}), ended: make(chan struct{})}
+	t := &Trail{path: path, o: o, sealer: newSealer(o.Key), queue: make(chan entry, queueSize), closing: make(chan struct{}), ended: make(chan struct{})}
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -171,20 +172,34 @@ func (t *Trail) Recent() (records []Record, changed <-chan struct{}) { return t.
 
 func (t *Trail) run() {
 	defer close(t.ended)
+	note := time.NewTimer(headInterval)
+	defer note.Stop()
 	for {
 		select {
 		case e := <-t.queue:
 			t.write(e)
-		case <-t.closing:
-			for len(t.queue) > 0 {
-				t.write(<-t.queue)
+			if !t.noting {
+				t.noting = true
+				note.Reset(headInterval)
 			}
-			t.sayLost()
-			t.append(Record{Event: EventStopped, Time: time.Now()})
+		case <-note.C:
+			t.noting = false
 			t.saveHead()
+		case <-t.closing:
+			t.finish()
 			return
 		}
 	}
+}
+
+// finish writes what is in the queue, and that this was all.
+func (t *Trail) finish() {
+	for len(t.queue) > 0 {
+		t.write(<-t.queue)
+	}
+	t.sayLost()
+	t.append(Record{Event: EventStopped, Time: time.Now()})
+	t.saveHead()
 }
 
 // admit reports whether a denied request of somebody without a login has a record. Otherwise it is counted.
@@ -214,9 +229,6 @@ func (t *Trail) write(e entry) {
 	if !t.append(e.record) {
 		t.lose()
 	}
-	if len(t.queue) == 0 || time.Since(t.head) > headInterval {
-		t.saveHead()
-	}
 }
 
 // sayLost says in the trail how many records were lost since it said so last, and how many requests were denied without one.
@@ -241,7 +253,7 @@ func (t *Trail) append(r Record) bool {
 	r.Version, r.Number, r.Node, r.Previous = Version, t.number+1, t.o.Node, t.last
 	r.Time = r.Time.UTC()
 	r.bound()
-	line, err := seal(t.o.Key, r)
+	line, err := t.sealer.seal(r)
 	if err != nil {
 		t.o.Log.Error("bowline: a record of the audit trail cannot be encoded", "error", err)
 		return false
@@ -258,7 +270,7 @@ func (t *Trail) append(r Record) bool {
 		}
 	}
 	t.broken = false
-	t.number, t.last = r.Number, hashOf(string(line))
+	t.number, t.last = r.Number, hashOf(line)
 	t.recent.add(r)
 	if t.o.MaxSize > 0 && t.size > t.o.MaxSize {
 		t.rotate()
@@ -283,7 +295,7 @@ func (t *Trail) appendLine(line []byte) error {
 	if t.size == 0 && t.first == 0 {
 		t.first = t.number + 1
 	}
-	line = append(line, '\n')
+	line = append(line, '\n') // in the buffer of the sealer, which has room for it
 	n, err := t.file.WriteAt(line, t.size)
 	if err != nil {
 		if n > 0 {
@@ -305,7 +317,6 @@ type head struct {
 func (h *head) mac(key []byte) []byte { return mac(key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash)) }
 
 func (t *Trail) saveHead() {
-	t.head = time.Now()
 	h := head{Number: t.number, Hash: t.last}
 	h.MAC = hex.EncodeToString(h.mac(t.o.Key))
 	text, err := json.Marshal(h)
@@ -438,7 +449,7 @@ func (t *Trail) readAll(file *os.File) (torn []byte, err error) {
 		if t.first == 0 {
 			t.first = lines.record.Number
 		}
-		t.number, t.last, t.size = lines.record.Number, hashOf(lines.text), t.size+int64(len(lines.text))+1
+		t.number, t.last, t.size = lines.record.Number, hashOf([]byte(lines.text)), t.size+int64(len(lines.text))+1
 		t.recent.add(lines.record)
 	}
 	return lines.torn, lines.err

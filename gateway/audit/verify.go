@@ -116,7 +116,7 @@ func (v *verifying) file(path string) error {
 		if why := v.follows(all.record); why != "" {
 			return &BrokenError{path, all.at, v.Last, why}
 		}
-		v.Last, v.hash = all.record.Number, hashOf(all.text)
+		v.Last, v.hash = all.record.Number, hashOf([]byte(all.text))
 		v.count(all.record)
 	}
 	if len(all.torn) > 0 && all.err == nil {

@@ -246,6 +246,6 @@ func (t *trailing) add(o *gateway.Options) {
 		return
 	}
 	if o.Audit = t.trail.Write; !t.NoArguments {
-		o.Digest = func(arguments []byte) string { return audit.Digest(t.key, arguments) }
+		o.Digest = audit.Digest(t.key)
 	}
 }
