@@ -18,7 +18,7 @@
 //
 // A Gateway has a timer for announcements, a goroutine that finds servers which nobody uses, one for each that is being ended, and one while
 // somebody looks at it (Changed). Requests of clients are served on the goroutines of package server; who chooses a log level
-// has one for each server meanwhile. Lists are read again on those on which sessions report their events. Close waits for
+// has one for each server meanwhile. Options.Enrich has one for each of its calls, at most 64. Lists are read again on those on which sessions report their events. Close waits for
 // all of them.
 //
 // See docs/adr/0088-the-gateway.md and docs/guide/up.md.

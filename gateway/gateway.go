@@ -70,6 +70,15 @@ type Options struct {
 	// It is called for servers whose entry says "instances": "one". Nil: this gateway is the only one.
 	Exclusive func(name string, own transport.Transport) transport.Transport
 
+	// Enrich says what is added to the result of a tool that its server has answered: what else is known of it, such as whose the data are. It is asked after everything that may
+	// refuse a call, and before the record of Audit. It cannot change what the server has said. If it fails, panics, takes longer than EnrichTime, adds more than 64 KiB, or 64 calls of it are running
+	// already, the result is as the server has sent it; the report counts that, and the log says why, once a minute. Its context ends with its time and with the call. The result of a task is not enriched. Nil: nothing
+	// is added.
+	Enrich func(context.Context, ToolCall) (Addition, error)
+
+	// EnrichTime is how long a result waits for Enrich. Zero: 500 ms.
+	EnrichTime time.Duration
+
 	// Audit gets a record of each request of a client, before it is answered, and of what people do to the gateway; (*audit.Trail).Write is one. It may be called
 	// by several goroutines at once, and whatever it takes delays the answer. Nil: there are none.
 	Audit func(context.Context, audit.Record)
@@ -96,6 +105,7 @@ type Gateway struct {
 	rootsAsked atomic.Bool  // by a server, which may have to hear when they are others
 	asked      limits.Clients
 	search     search.Endpoint
+	enricher   *enricher
 	tasks      *tasks.Book
 	waiting    questions
 	unsaved    atomic.Pointer[string] // why the catalogue is not kept; nil: it is
@@ -132,6 +142,7 @@ func New(o Options) *Gateway {
 		g.known = known
 	}
 	g.warmUntil.Store(new(time.Time))
+	g.enricher = newEnricher(o.Enrich, o.EnrichTime, g.log())
 	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake = g.known, g.announce, o.UserLogins, g.wakeFor
 	g.search.Call = g.callNamed
 	g.search.Snapshot, g.search.Visible = g.searched, g.searchable
@@ -361,7 +372,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.logins.close()
 	err := g.server.Close(ctx)
 	g.lifecycle.Close()
-	err = errors.Join(err, g.set.Close(ctx))
+	err = errors.Join(err, g.enricher.close(ctx), g.set.Close(ctx))
 	g.announcer.close()
 	return errors.Join(err, g.known.Save())
 }

@@ -212,7 +212,9 @@ func (g *Gateway) relay(ctx context.Context, to catalogue.Item, method string, p
 	if u == nil {
 		return nil, removed(to.Server), nil
 	}
-	result, away, err = g.passOn(ctx, u, method, params)
+	if result, away, err = g.passOn(ctx, u, method, params); method == protocol.MethodCallTool {
+		result = g.enricher.enriched(ctx, to, params, result)
+	}
 	if g.options.Audit != nil {
 		p := passageOf(u.Name, method, params, g.options.Digest)
 		p.rule = g.sight.rule(ctx, to, method)

@@ -15,7 +15,7 @@ import (
 // Report describes the gateway as it is now, but for its Endpoint, which the program knows. It never waits.
 func (g *Gateway) Report() admin.Report {
 	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
-	r.Unclaimed = g.levels.unclaimed.Load()
+	r.Unclaimed, r.NotEnriched = g.levels.unclaimed.Load(), g.enricher.failed.Load()
 	if wrong := g.unsaved.Load(); wrong != nil {
 		r.Notices = append(r.Notices, *wrong)
 	}

@@ -20,6 +20,7 @@ func metricsOf(r Report) string {
 	m.one("clients", "gauge", "Clients that have a session.", float64(len(r.Clients)))
 	m.one("questions_waiting", "gauge", "Questions that wait for a client.", float64(len(r.Questions)))
 	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
+	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
 	m.states(r.Servers)
 	m.each(r.Servers, "server_restarts_total", "counter", "Connections after the first one.", func(s ServerReport) float64 { return float64(s.Restarts) })
 	m.requests(r.Servers)

@@ -31,6 +31,8 @@ type Report struct {
 	Questions []Question `json:"questions,omitzero"` // that wait for the answer of a client, the oldest first
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
+
+	NotEnriched int64 `json:"notEnriched,omitzero"` // results that are as their servers have sent them, since what was to be added could not be
 }
 
 // A ServerReport is one entry of the file.

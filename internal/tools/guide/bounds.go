@@ -52,6 +52,10 @@ var gatewayBounds = []bound{
 	{"the file of `catalogue`", "gateway/internal/catalogue", "MaxFile", size, "it is neither read nor saved"},
 	{"lines of its standard error that are kept of each server", "gateway/admin", "TailLines", number, "the oldest go"},
 	{"one of them", "gateway/admin", "TailLine", size, "the rest is cut off"},
+	{"records of the audit trail on the page", "gateway/audit", "RecentRecords", number, "the oldest go; `bowline audit` has all"},
+	{"a result waits for `gateway.Options.Enrich`, unless `EnrichTime` says how long", "gateway", "enrichTime", duration, "it is as the server has sent it, and that is counted"},
+	{"calls of `Enrich` that run at a time", "gateway", "maxEnriching", number, "the same"},
+	{"what one of them adds", "gateway", "maxAddition", size, "the same"},
 	{"viewers of the page who have logged in, as many others, and as many at the socket", "gateway/admin", "MaxViewers", number, "503"},
 }
 
