@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -79,8 +80,21 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 				list.Entries = nil
 			}
 		}
+		before := g.known.Snapshot().Changed(of.Name)
 		if g.known.Learn(of, kind, list) {
 			g.announcer.add(kind)
+		}
+		if kind == catalogue.Tools {
+			g.warnOf(of.Name, before)
+		}
+	}
+}
+
+// warnOf logs which tools of a server have changed now. What was changed before has been logged, by this gateway or an earlier one.
+func (g *Gateway) warnOf(name string, before []catalogue.Changed) {
+	for _, c := range g.known.Snapshot().Changed(name) {
+		if !slices.ContainsFunc(before, func(b catalogue.Changed) bool { return b.Own == c.Own && slices.Equal(b.Members, c.Members) }) {
+			g.log().Warn("bowline: a tool has changed since it was approved", "server", name, "tool", c.Own, "offered", !c.Held)
 		}
 	}
 }

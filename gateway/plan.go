@@ -108,7 +108,7 @@ func (e *entry) wrong(url string, o given) string {
 func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
 	how := s.Hosting
 	e := entry{
-		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe},
+		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe, Pins: top.Pins},
 		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
 		rule:   life.RuleOf(how.Life, top.Life),
 		limit:  limits.Rule{PerMinute: top.Rate.PerMinute, InFlight: top.Rate.InFlight, Concurrency: how.Concurrency, ToolRates: how.ToolRates},

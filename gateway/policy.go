@@ -84,6 +84,15 @@ func (s *sight) rule(ctx context.Context, about catalogue.Item, method string) s
 	return by.Decide(by.ClassOf(whoIn(ctx)), kind, about).By
 }
 
+// holds reports whether the client of a request would see a tool of this name, were that as it was approved.
+func (s *sight) holds(ctx context.Context, name string) bool {
+	item, held := s.now(ctx).Held(name)
+	if held {
+		server.Note(ctx, passage{denied: true, own: item.Own, rule: "bowline.pins"})
+	}
+	return held
+}
+
 // noteDenied notes, for the record of a request about something that its client does not see, what hides that.
 func (s *sight) noteDenied(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kind catalogue.Kind) {
 	by := s.policy.Load()

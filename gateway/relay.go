@@ -103,10 +103,14 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 		return catalogue.Item{}, nil, invalid("%s: its name is missing, or no string", what)
 	}
 	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
-	if !found {
+	switch {
+	case found:
+		return item, withString(params, "name", item.Own), nil
+	case kind == catalogue.Tools && g.sight.holds(ctx, name):
+		return item, nil, invalid("the tool %s has changed since it was approved, and cannot be called until somebody approves it at the gateway: bowline pins", quoted(name))
+	default:
 		return item, nil, invalid("unknown %s %s", what, quoted(name))
 	}
-	return item, withString(params, "name", item.Own), nil
 }
 
 // stringOf returns a string member of params, which are valid, since they come from package server.

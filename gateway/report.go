@@ -120,6 +120,9 @@ func (g *Gateway) Detail(name string) (d admin.Detail, ok bool) {
 	}
 	d.Changes, d.Running = u.history()
 	d.Connections = g.owned(u)
+	for _, c := range g.known.Snapshot().Changed(name) {
+		d.Pins = append(d.Pins, pinOf(c))
+	}
 	for _, item := range g.known.Snapshot().Items(catalogue.Tools) {
 		if item.Server == name {
 			d.Tools = append(d.Tools, toolOf(item))

@@ -23,6 +23,7 @@ type Gateway struct {
 	TrustedProxies []netip.Prefix // whose clients are those that they name, and who end TLS
 	Audit          Audit
 	Policy         Policy
+	Pins           string // what becomes of a tool that is not as it was approved: one of PinModes; "": the first
 }
 
 // An Audit says where the gateway keeps who has asked what; see package gateway/audit.
@@ -116,6 +117,10 @@ func Instances() []string { return []string{"each", "one"} }
 
 // Shares returns the values that share may have in a file: one connection for all clients, one for each user, or one for each session of a client.
 func Shares() []string { return []string{"all", "user", "client"} }
+
+// PinModes returns the values that pins may have in a file, the default first: people are told of a tool that has changed, or it is kept from clients as
+// well, or neither.
+func PinModes() []string { return []string{"warn", "block", "off"} }
 
 // Starts returns the values that start may have in a file, the default first.
 func Starts() []string { return []string{"eager", "demand"} }

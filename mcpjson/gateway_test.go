@@ -36,7 +36,8 @@ func TestTheBlockOfAGateway(t *testing.T) {
 				{Place: "/p/mcp.json:1:138: bowline.policy[1]", Who: []string{"*"}, Deny: []Pattern{{"*", "/p/mcp.json:1:148: bowline.policy[1].deny[0]"}}}},
 			Personas: []Grant{{Place: "/p/mcp.json:2:4: bowline.personas.p", Name: "p", Who: []string{"token a"}, Servers: []string{"s"}, ReadOnly: true, Allow: []Pattern{}, Deny: []Pattern{{"?/x", "/p/mcp.json:2:86: bowline.personas.p.deny[0]"}}}}}},
 		`{"servers": {"s": {}}, "bowline": {"groups": {"g-1": {"servers": ["s"], "readOnly": true}, "h": {}}}}`: {Policy: Policy{
-			Groups: []Grant{{Place: "/p/mcp.json:1:48: bowline.groups.g-1", Name: "g-1", Servers: []string{"s"}, ReadOnly: true}, {Place: "/p/mcp.json:1:92: bowline.groups.h", Name: "h"}}}},
+			Groups: []Grant{{Place: "/p/mcp.json:1:47: bowline.groups.g-1", Name: "g-1", Servers: []string{"s"}, ReadOnly: true}, {Place: "/p/mcp.json:1:92: bowline.groups.h", Name: "h"}}}},
+		`{"servers": {}, "bowline": {"pins": "block"}}`:                                       {Pins: "block"},
 		`{"servers": {}, "bowline": {"policy": [], "personas": {}}}`:                          {Policy: Policy{Rules: []Grant{}, Personas: []Grant{}}},
 		`{"servers": {}, "bowline": {"policy": null, "personas": null}}`:                      {},
 		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
@@ -104,7 +105,7 @@ func read(t *testing.T, block string) *Server {
 // Guarantees: G-0018.3, G-0018.4, G-0018.20
 func TestMistakesOfAGateway(t *testing.T) {
 	top := func(block string) string { return "{\"servers\": {}, \"bowline\":\n" + block + "}" }
-	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies, audit, policy, personas, groups"
+	const keys = "http, admin, maxName, prefix, catalogue, roots, start, idleStop, maxLife, rate, url, auth, trustedProxies, audit, policy, personas, groups, pins"
 	for _, c := range []struct{ text, want string }{
 		{top(`[]`), "m:2:1: bowline: expected an object, got an array"},
 		{top(`{"htpp": ":1"}`), "m:2:2: bowline.htpp: unknown: there are only " + keys + " here"},
@@ -157,6 +158,7 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"policy": [{"deny": ["*", "read"]}]}`), "m:2:28: bowline.policy[0].deny[1]: expected a server, a slash and a name, such as files/read_*, or *"},
 		{strings.Replace(server(`"command": "x"`), `{"servers"`, `{"bowline": {"policy": [{"deny": ["aa/*"]}]}, "servers"`, 1), `m:1:35: bowline.policy[0].deny[0]: the file has no server "aa": did you mean a? It has: a`},
 		{top(`{"groups": {"a/b": {}, "search": {"who": "*"}}}`), "m:2:13: bowline.groups[\"a/b\"]: the name of a group is part of a URL: only letters, digits, - and _ are possible\nm:2:24: bowline.groups.search: the gateway has an endpoint of this name already\nm:2:35: bowline.groups.search.who: unknown: there are only servers, allow, deny, readOnly here"},
+		{top(`{"pins": "on"}`), "m:2:10: bowline.pins: expected one of warn, block, off"},
 		{top(`{"personas": {"p": {}}}`), `m:2:15: bowline.personas.p: who has it? For everybody, write "who": "*"`},
 		{top(`{"personas": {"p": {"who": "*", "servers": ["${SECRET}"]}}}`), "m:2:45: bowline.personas.p.servers[0]: the file has no server \"${SECRET}\": it has none"},
 		{top(`{"rate": {"perHour": 1}}`), "m:2:11: bowline.rate.perHour: unknown: there are only perMinute, inFlight here"},

@@ -110,7 +110,7 @@ const (
 
 // gatewayNames are the keys of the block at the top, and hostingNames those of a server's block that only a gateway reads.
 var (
-	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit", "policy", "personas", "groups"}
+	gatewayNames = [...]string{"http", "admin", "maxName", "prefix", "catalogue", "roots", "start", "idleStop", "maxLife", "rate", "url", "auth", "trustedProxies", "audit", "policy", "personas", "groups", "pins"}
 	hostingNames = [...]string{"prefix", "start", "idleStop", "maxLife", "tools", "prompts", "resources", "roots", "concurrency", "toolRates", "share", "instances"}
 )
 
@@ -129,6 +129,7 @@ func readGateway(v *values, n node) *Gateway {
 	_, g.URL, _ = v.string(own["url"])
 	g.Login, g.TrustedProxies = readLogin(v, own["auth"]), readProxies(v, own["trustedProxies"])
 	g.Audit, g.Policy = readAudit(v, own["audit"]), readPolicy(v, own)
+	g.Pins = readOneOf(v, own["pins"], PinModes())
 	adminNames := []string{"socket", "http"}
 	admin := v.settings(own["admin"], v.unknown(adminNames), adminNames...)
 	g.AdminSocket, g.AdminHTTP = v.path(admin["socket"]), readAddress(v, admin["http"])

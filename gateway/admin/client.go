@@ -67,6 +67,22 @@ func (c *Client) Do(ctx context.Context, server string, action Action) error {
 	return c.post(ctx, "/v1/servers/"+url.PathEscape(server)+"/"+url.PathEscape(string(action)))
 }
 
+// Pins asks for the tools that are not as they were approved.
+func (c *Client) Pins(ctx context.Context) (pins []Pin, err error) {
+	body, err := c.ask(ctx, http.MethodGet, "/v1/pins")
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	err = json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&pins)
+	return pins, err
+}
+
+// Approve approves tools of a server as they are now, or all that have changed if none is named.
+func (c *Client) Approve(ctx context.Context, server string, tools ...string) error {
+	return c.post(ctx, "/v1/pins/"+url.PathEscape(server)+"?"+url.Values{"tool": tools}.Encode())
+}
+
 // Reload makes the gateway read its file again.
 func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/reload") }
 

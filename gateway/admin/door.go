@@ -27,6 +27,12 @@ type Gateway interface {
 	// Call calls a tool by the name that clients use, as a client of its own: with their limits, and in their sight. The result is that of tools/call.
 	Call(ctx context.Context, tool string, arguments json.RawMessage) (result json.RawMessage, err error)
 
+	// Pins returns the tools that are not as they were approved. It never waits.
+	Pins() []Pin
+
+	// Approve approves tools of a server as they are now, or all that have changed if none is named. It fails as Do does.
+	Approve(ctx context.Context, server string, tools ...string) error
+
 	// Reload reads the file again. If that fails, nothing has changed.
 	Reload(ctx context.Context) error
 

@@ -76,6 +76,15 @@ func (f *fake) Reload(context.Context) error {
 	return f.broken
 }
 
+func (f *fake) Pins() []Pin { return f.detail.Pins }
+
+func (f *fake) Approve(_ context.Context, server string, tools ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = append(f.done, strings.Join(append([]string{"approve", server}, tools...), " "))
+	return f.broken
+}
+
 func (f *fake) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,7 +25,7 @@ var auditHTML string
 // in HTML.
 func newPage() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"text": shown, "count": counted, "ms": milliseconds, "cut": cut, "lines": shownLines, "pathOf": url.PathEscape,
+		"text": shown, "count": counted, "ms": milliseconds, "cut": cut, "start": start, "lines": shownLines, "pathOf": url.PathEscape,
 		"clock": clock, "ago": countUp, "until": countDown,
 		"look": func(s State) string { class, _ := lookOf(s); return class },
 	}).Parse(pageHTML + toolHTML + auditHTML))
@@ -64,6 +64,15 @@ func cut(text string) string {
 		n++
 	}
 	return text
+}
+
+// start shortens what may be as long as a message. The command prints the whole.
+func start(text string) string {
+	const most = 4 << 10
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // counted says how many there are.

@@ -71,12 +71,14 @@ func (e *entrance) part(name, id string, data any) (part, error) {
 // detailed is what the template of one server shows below its row.
 type detailed struct {
 	Detail
-	Lines []string // of standard error
+	Lines      []string // of standard error
+	Path, Form string   // for those who may approve tools
 }
 
 // detail returns what a viewer may see of a server. The lines of its standard error are those that are kept, whether it runs or not: they are wanted
 // when it has ended.
 func (e *entrance) detail(name string, knows bool) (d detailed) {
+	d.Path, d.Form = url.PathEscape(name), e.formFor(knows)
 	d.Detail, _ = e.gateway.Detail(name)
 	if !knows {
 		d.Detail = d.Detail.public()

@@ -87,6 +87,22 @@ type Detail struct {
 	Tools   []Tool    // that it offers, in the order of their names
 
 	Connections []Connection // of single users or clients, the oldest first
+	Pins        []Pin        // tools that are not as they were approved
+}
+
+// A Pin is a tool that is not as it was approved.
+type Pin struct {
+	Server  string      `json:"server"`
+	Tool    string      `json:"tool"`          // as the server calls it
+	Held    bool        `json:"held,omitzero"` // clients do not see it
+	Changes []PinChange `json:"changes"`
+}
+
+// A PinChange is a member of a tool that has changed, as JSON. "": it was not there, or is not any more, or nobody knows what it was.
+type PinChange struct {
+	Member string `json:"member"`
+	Was    string `json:"was"`
+	Is     string `json:"is"`
 }
 
 // A Connection is one with a server that not all clients share.
@@ -249,7 +265,7 @@ func (s *ServerReport) hide() {
 
 // public leaves out what a server has written, what a request is about, and who has logged in.
 func (d Detail) public() Detail {
-	d.Tools, d.Changes, d.Running = nil, slices.Clone(d.Changes), slices.Clone(d.Running)
+	d.Tools, d.Pins, d.Changes, d.Running = nil, nil, slices.Clone(d.Changes), slices.Clone(d.Running)
 	for i := range d.Running {
 		d.Running[i].Target = ""
 	}

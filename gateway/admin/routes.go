@@ -34,6 +34,8 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("GET /v1/stderr/{server}", e.shows(e.streamStderr))
 	mux.Handle("GET /v1/audit", e.shows(e.listRecords))
 	mux.Handle("POST /v1/servers/{server}/{action}", e.acts(e.act))
+	mux.Handle("GET /v1/pins", e.shows(e.pins))
+	mux.Handle("POST /v1/pins/{server}", e.acts(e.approve))
 	mux.Handle("POST /v1/reload", e.acts(e.reload))
 	if e.guard.local {
 		mux.Handle("POST /v1/end", e.acts(e.end))
@@ -94,6 +96,20 @@ func (e *entrance) act(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), actTime)
 	defer cancel()
 	done(w, r, e.gateway.Do(ctx, r.PathValue("server"), action))
+}
+
+// pins shows which tools have changed, and how.
+func (e *entrance) pins(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, e.gateway.Pins())
+}
+
+// approve approves the tools that are named as tool, or all that have changed. A form names one.
+func (e *entrance) approve(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		fail(w, r, http.StatusBadRequest, err)
+		return
+	}
+	done(w, r, e.gateway.Approve(r.Context(), r.PathValue("server"), r.Form["tool"]...))
 }
 
 // reload answers when the file was applied or refused, and does not wait until servers have started.

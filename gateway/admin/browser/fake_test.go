@@ -52,6 +52,10 @@ func (f *fake) Records() ([]audit.Record, <-chan struct{}, bool) {
 
 func (f *fake) End() {}
 
+func (f *fake) Pins() []admin.Pin { return f.detail.Pins }
+
+func (f *fake) Approve(context.Context, string, ...string) error { return nil }
+
 func (f *fake) Reload(context.Context) error { return nil }
 
 func (f *fake) Stderr(string) (admin.Log, bool) { return &f.tail, true }

@@ -49,6 +49,15 @@ func (c *Catalogue) Learn(from Server, kind Kind, list List) bool {
 	return len(c.replace(func(s *Snapshot) *Snapshot { return s.Learn(from, kind, list) })) > 0
 }
 
+// Approve approves tools of a server as they are now; see [Snapshot.Approve]. It reports how many, and whether something else is offered now.
+func (c *Catalogue) Approve(server string, tools ...string) (count int, changed bool) {
+	kinds := c.replace(func(s *Snapshot) (next *Snapshot) {
+		next, count = s.Approve(server, tools...)
+		return next
+	})
+	return count, len(kinds) > 0
+}
+
 func (c *Catalogue) replace(by func(*Snapshot) *Snapshot) (changed []Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

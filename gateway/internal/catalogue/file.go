@@ -57,6 +57,7 @@ type serverDocument struct {
 	Name     string                `json:"name"`
 	Identity string                `json:"identity"`
 	Lists    map[Kind]listDocument `json:"lists"`
+	Pins     map[string]pin        `json:"pins,omitzero"`
 }
 
 type listDocument struct {
@@ -107,7 +108,7 @@ func decodeFile(text []byte) (*Snapshot, error) {
 			return nil, fmt.Errorf("the server %q is there twice, or has no name", of.Name)
 		}
 		seen[of.Name] = true
-		one := server{Server: Server{Name: of.Name, Identity: of.Identity}}
+		one := server{Server: Server{Name: of.Name, Identity: of.Identity}, pins: of.Pins}
 		for _, kind := range Kinds() {
 			if list, ok := of.Lists[kind]; ok {
 				one = one.with(empty.plan, kind, List{list.Entries, list.At, max(list.TTL, 0), list.Private})
@@ -137,7 +138,7 @@ func (c *Catalogue) Save() error {
 func encodeFile(s *Snapshot) ([]byte, error) {
 	d := document{Version: 1, Servers: make([]serverDocument, len(s.servers))}
 	for i, one := range s.servers {
-		d.Servers[i] = serverDocument{one.Name, one.Identity, map[Kind]listDocument{}}
+		d.Servers[i] = serverDocument{one.Name, one.Identity, map[Kind]listDocument{}, one.pins}
 		for kind, list := range one.lists {
 			entries := make([]json.RawMessage, len(list.entries))
 			for j, e := range list.entries {

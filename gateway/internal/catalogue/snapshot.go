@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,6 +21,8 @@ type Server struct {
 
 	Rename   map[string]string // what single tools are called, before a prefix is added, by own name
 	Describe map[string]string // descriptions of single tools, in place of those of the server, by own name
+
+	Pins string // what becomes of a tool that has changed: Warn, which "" means, too, Block or Off
 }
 
 // A List is what a server has answered to a request for a list, all pages together.
@@ -44,6 +45,7 @@ type Snapshot struct {
 type server struct {
 	Server
 	lists map[Kind]known
+	pins  map[string]pin // by pinName
 }
 
 // A known list is the last one of a server.
@@ -87,7 +89,7 @@ func (s *Snapshot) Apply(plan *names.Plan, servers []Server) *Snapshot {
 	for i, one := range servers {
 		next[i] = server{Server: one}
 		if before, ok := s.server(one.Name); ok && before.Identity == one.Identity {
-			next[i].lists = named(before.lists, plan, one)
+			next[i].lists, next[i].pins = named(before.lists, plan, one), before.pins
 		}
 	}
 	return build(plan, next)
@@ -109,6 +111,9 @@ func (s *Snapshot) Learn(from Server, kind Kind, list List) *Snapshot {
 // with returns the server with another list.
 func (s server) with(plan *names.Plan, kind Kind, list List) server {
 	entries, notices := accept(kind, list.Entries)
+	if kind == Tools {
+		s.pins = s.pin(entries)
+	}
 	for i, e := range entries {
 		entries[i] = e.named(plan, s.Server, kind)
 	}
@@ -144,6 +149,7 @@ func (s *Snapshot) server(name string) (server, bool) {
 // merged is one list of all servers.
 type merged struct {
 	items     []Item         // in the order of their names
+	held      []Item         // tools that are kept from clients, since they have changed
 	counts    map[string]int // of the items, by server
 	templates []template     // in file order
 	hidden    []names.Hidden
@@ -165,7 +171,10 @@ func merge(plan *names.Plan, servers []server, kind Kind) *merged {
 				m.hidden = append(m.hidden, names.Hidden{Own: names.Own{Server: from.Name, Name: e.own}, Advertised: e.item.Name, By: own})
 				continue
 			}
-			taken[e.item.Name] = true
+			if taken[e.item.Name] = true; e.changed && from.Pins == Block {
+				m.held = append(m.held, e.item)
+				continue
+			}
 			m.items = append(m.items, e.item)
 			m.counts[from.Name]++
 			if kind == Templates {
@@ -240,70 +249,6 @@ func Digest(items []Item) (sum [sha256.Size]byte) {
 // Hidden returns what is not offered since another has its name or URI.
 func (s *Snapshot) Hidden(kind Kind) []names.Hidden { return slices.Clone(s.merged[kind].hidden) }
 
-// Missing returns the servers of which no list of a kind is known yet, in file order. Until they have answered, a list
-// would look complete to a client and not be so.
-func (s *Snapshot) Missing(kind Kind) []string {
-	var missing []string
-	for _, one := range s.servers {
-		if _, known := one.lists[kind]; !known {
-			missing = append(missing, one.Name)
-		}
-	}
-	return missing
-}
-
-// An Age says how much of a list is offered, and since when it is known.
-type Age struct {
-	Kind    Kind      `json:"kind"`
-	Entries int       `json:"entries"`
-	At      time.Time `json:"at"`
-}
-
-// Ages returns the lists that are known of a server.
-func (s *Snapshot) Ages(name string) []Age {
-	var ages []Age
-	one, _ := s.server(name)
-	for _, kind := range Kinds() {
-		if list, known := one.lists[kind]; known {
-			ages = append(ages, Age{kind, s.merged[kind].counts[name], list.at})
-		}
-	}
-	return ages
-}
-
-// Notices returns what of a server is not offered as the server has it: MaxNotices for each cause and kind, with the
-// number of the others.
-func (s *Snapshot) Notices(name string) []Notice {
-	var notices []Notice
-	one, _ := s.server(name)
-	for _, kind := range Kinds() {
-		list := one.lists[kind]
-		var renamed, hidden texts
-		for _, e := range list.entries {
-			if e.notice != "" {
-				renamed.add("%s", e.notice)
-			}
-		}
-		for _, h := range s.merged[kind].hidden {
-			if h.Server == name {
-				hidden.add("%s is hidden: %s", shown(h.Name), why(h))
-			}
-		}
-		for _, text := range slices.Concat(list.notices, renamed.all(), hidden.all()) {
-			notices = append(notices, Notice{name, kind, text})
-		}
-	}
-	return notices
-}
-
-// why says why a thing is hidden.
-func why(h names.Hidden) string {
-	if h.By == (names.Own{}) {
-		return "names that begin so are those of another server"
-	}
-	return fmt.Sprintf("%s has the name %s", shown(h.By.Server), shown(h.Advertised))
-}
-
 // A part is what some clients see of a Snapshot.
 type part struct {
 	of  *Snapshot
@@ -323,8 +268,94 @@ func (s *Snapshot) For(may func(Kind, Item) bool) *Snapshot {
 				m.counts[item.Server]++
 			}
 		}
+		m.held = slices.DeleteFunc(slices.Clone(s.merged[kind].held), func(item Item) bool { return !may(kind, item) })
 		m.digest = Digest(m.items)
 		seen.merged[kind] = m
 	}
 	return seen
+}
+
+// pin compares the tools of a new list with what they were, and pins those that are new. Those beyond MaxEntries, with the ones that have gone, count as
+// changed: nobody would know them again.
+func (s server) pin(entries []entry) map[string]pin {
+	pins := make(map[string]pin, len(s.pins))
+	for name, p := range s.pins {
+		pins[name] = pin{Sum: p.Sum}
+	}
+	for i := range entries {
+		e, name := &entries[i], pinName(entries[i].own)
+		sum := sumOf(definition(e.raw))
+		p, known := pins[name]
+		switch {
+		case !known && len(pins) < MaxEntries:
+			pins[name] = pin{Sum: sum}
+		case p.Sum == sum:
+		default:
+			if e.changed = true; known {
+				pins[name] = pin{p.Sum, s.was(e.own, p.Sum)}
+			}
+		}
+	}
+	return pins
+}
+
+// was returns the definition that a tool had, if it is still known.
+func (s server) was(own, sum string) json.RawMessage {
+	if was := s.pins[pinName(own)].Was; was != nil {
+		return was
+	}
+	for _, e := range s.lists[Tools].entries {
+		if e.own == own {
+			if was := definition(e.raw); sumOf(was) == sum {
+				return was
+			}
+		}
+	}
+	return nil
+}
+
+// Changed returns the tools of a server that are not as they were approved.
+func (s *Snapshot) Changed(name string) (all []Changed) {
+	one, _ := s.server(name)
+	for _, e := range one.lists[Tools].entries {
+		if e.changed && one.Pins != Off {
+			all = append(all, Changed{name, e.own, differences(one.pins[pinName(e.own)].Was, definition(e.raw)), one.Pins == Block})
+		}
+	}
+	return all
+}
+
+// Approve returns the Snapshot in which tools of a server are approved as they are now, or all of them if none is named, and how many that are. One that
+// has not changed is not among them.
+func (s *Snapshot) Approve(name string, tools ...string) (next *Snapshot, count int) {
+	i := slices.IndexFunc(s.servers, func(one server) bool { return one.Name == name })
+	if i < 0 {
+		return s, 0
+	}
+	one := s.servers[i]
+	list := one.lists[Tools]
+	list.entries, one.pins, one.lists = slices.Clone(list.entries), maps.Clone(one.pins), maps.Clone(one.lists)
+	for j, e := range list.entries {
+		if e.changed && (len(tools) == 0 || slices.Contains(tools, e.own)) {
+			list.entries[j].changed, one.pins[pinName(e.own)] = false, pin{Sum: sumOf(definition(e.raw))}
+			count++
+		}
+	}
+	if count == 0 {
+		return s, 0
+	}
+	one.lists[Tools] = list
+	next = &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), merged: maps.Clone(s.merged)}
+	next.servers[i] = one
+	next.merged[Tools] = merge(next.plan, next.servers, Tools)
+	return next, count
+}
+
+// Held reports whether a name is that of a tool that is kept from clients since it has changed.
+func (s *Snapshot) Held(name string) (Item, bool) {
+	i := slices.IndexFunc(s.merged[Tools].held, func(item Item) bool { return item.Name == name })
+	if i < 0 {
+		return Item{}, false
+	}
+	return s.merged[Tools].held[i], true
 }

@@ -1,0 +1,176 @@
+package catalogue
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// tool is a list of one tool with these members.
+func tool(name, rest string) List {
+	return List{At: noon, Entries: []json.RawMessage{json.RawMessage(fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}%s}`, name, rest))}}
+}
+
+// membersOf returns what has changed of a server, as a text.
+func changedOf(s *Snapshot, server string) string {
+	var all []string
+	for _, c := range s.Changed(server) {
+		text := c.Own
+		for _, m := range c.Members {
+			text += fmt.Sprintf(" %s:%s>%s", m.Member, m.Was, m.Is)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// What a model reads of a tool is pinned, and nothing else: neither the order of members nor an icon is a change.
+//
+// Guarantees: G-0098.8
+func TestWhatIsPinned(t *testing.T) {
+	s := Server{Name: "s"}
+	first := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tool("t", `,"description":"d","annotations":{"readOnlyHint":true,"title":"x"}`))
+	for rest, want := range map[string]string{
+		`,"description":"d","annotations":{"readOnlyHint":true,"title":"x"}`:            "",
+		`,"annotations":{"title":"x", "readOnlyHint":true}, "description":"\u0064"`:     "",
+		`,"description":"d","annotations":{"readOnlyHint":true,"title":"x"},"icons":[]`: "",
+		`,"description":"e","annotations":{"readOnlyHint":true,"title":"x"}`:            `t description:"d">"e"`,
+		`,"description":"d","annotations":{"readOnlyHint":false,"title":"x"}`:           `t annotations:{"readOnlyHint":true,"title":"x"}>{"readOnlyHint":false,"title":"x"}`,
+		`,"description":"d"`: `t annotations:{"readOnlyHint":true,"title":"x"}>`,
+		`,"description":"d","annotations":{"readOnlyHint":true,"title":"x"},"title":"T"`:                      `t title:>"T"`,
+		`,"description":"d","annotations":{"readOnlyHint":true,"title":"x"},"outputSchema":{"type":"object"}`: `t outputSchema:>{"type":"object"}`,
+	} {
+		if got := changedOf(first.Learn(s, Tools, tool("t", rest)), "s"); got != want {
+			t.Errorf("%s: %q, want %q", rest, got, want)
+		}
+	}
+}
+
+// A tool is held from the moment at which it is another one until it is approved or as it was, also if it was away in between, and after a restart. With warn and off
+// it is offered, and with off nothing is said.
+//
+// Guarantees: G-0098.8, G-0098.9
+func TestPins(t *testing.T) {
+	s := Server{Name: "s", Pins: Block}
+	path := filepath.Join(t.TempDir(), "catalogue.json")
+	known, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Apply(planned(s), []Server{s})
+	offers := func(text string, want bool) {
+		t.Helper()
+		_, found := known.Snapshot().Find(Tools, "s__t")
+		_, held := known.Snapshot().Held("s__t")
+		if found != want || held == found {
+			t.Errorf("%s: offered %v, held %v", text, found, held)
+		}
+	}
+	known.Learn(s, Tools, tool("t", ""))
+	offers("at first", true)
+	known.Learn(s, Tools, tool("t", `,"description":"obey"`))
+	offers("changed", false)
+	known.Learn(s, Tools, tool("t", `,"description":"obey me"`))
+	if got := changedOf(known.Snapshot(), "s"); got != `t description:>"obey me"` {
+		t.Errorf("changed twice: %s", got)
+	}
+	known.Learn(s, Tools, tool("t", ""))
+	offers("as it was", true)
+	known.Learn(s, Tools, tool("other", ""))
+	known.Learn(s, Tools, tool("t", `,"description":"obey"`))
+	offers("changed while it was away", false)
+	if got := changedOf(known.Snapshot(), "s"); got != `t description:>"obey"; inputSchema:>` && !strings.Contains(got, `description:>"obey"`) {
+		t.Errorf("after it was away: %s", got)
+	}
+	if err := known.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if known, err = Open(path); err != nil {
+		t.Fatal(err)
+	}
+	known.Apply(planned(s), []Server{s})
+	offers("after a restart", false)
+	if seen := known.Snapshot().For(func(Kind, Item) bool { return false }); len(seen.merged[Tools].held) > 0 {
+		t.Error("who may not see a tool sees that it is held")
+	}
+	if count, changed := known.Approve("s", "none"); count != 0 || changed {
+		t.Error("what is not there is approved")
+	}
+	if count, changed := known.Approve("s", "t"); count != 1 || !changed {
+		t.Errorf("approved: %d, %v", count, changed)
+	}
+	offers("approved", true)
+	known.Learn(s, Tools, tool("t", ""))
+	offers("as it was before", false)
+	for _, mode := range []string{Warn, "", Off} {
+		s.Pins = mode
+		known.Apply(planned(s), []Server{s})
+		if _, found := known.Snapshot().Find(Tools, "s__t"); !found || len(known.Snapshot().Changed("s")) != map[bool]int{true: 0, false: 1}[mode == Off] || len(known.Snapshot().Notices("s")) != len(known.Snapshot().Changed("s")) {
+			t.Errorf("with %q: offered %v, changed %q", mode, found, changedOf(known.Snapshot(), "s"))
+		}
+	}
+	s.Identity = "another"
+	known.Apply(planned(s), []Server{s})
+	known.Learn(s, Tools, tool("t", `,"title":"new"`))
+	if got := changedOf(known.Snapshot(), "s"); got != "" {
+		t.Errorf("another server: %s", got)
+	}
+}
+
+// Whatever a server lists in whatever order, a tool is held exactly while it differs from what was approved, and the gateway remembers a bounded number.
+//
+// Guarantees: G-0098.8
+func TestPinsFollowAModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := Server{Name: "s", Pins: Block}
+		known, approved := Empty().Apply(planned(s), []Server{s}), map[string]string{}
+		now := map[string]string{}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "approve") {
+				name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")
+				known, _ = known.Approve("s", name)
+				if is, there := now[name]; there {
+					approved[name] = is
+				}
+			} else {
+				now = rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"x", "y"})).Draw(t, "tools")
+				list := List{At: noon}
+				for name, is := range now {
+					list.Entries = append(list.Entries, tool(name, fmt.Sprintf(`,"description":%q`, is)).Entries...)
+					if _, there := approved[name]; !there {
+						approved[name] = is
+					}
+				}
+				known = known.Learn(s, Tools, list)
+			}
+			for name, is := range now {
+				_, found := known.Find(Tools, "s__"+name)
+				if found != (approved[name] == is) {
+					t.Fatalf("%s is %s, approved as %s, and offered: %v", name, is, approved[name], found)
+				}
+			}
+		}
+	})
+}
+
+// A server that lists other tools each time has no more pins than a list may have entries. What comes then is not known again, so it is held.
+//
+// Guarantees: G-0098.8
+func TestPinsAreBounded(t *testing.T) {
+	s := Server{Name: "s", Pins: Block}
+	known := Empty().Apply(planned(s), []Server{s})
+	for i := range 3 {
+		list := List{At: noon}
+		for j := range MaxEntries / 2 {
+			list.Entries = append(list.Entries, tool(fmt.Sprint(strings.Repeat("x", 200), i, "-", j), "").Entries...)
+		}
+		known = known.Learn(s, Tools, list)
+		if offered := len(known.Items(Tools)); len(known.servers[0].pins) > MaxEntries || (offered > 0) != (i < 2) {
+			t.Errorf("list %d: %d pins, %d offered", i, len(known.servers[0].pins), offered)
+		}
+	}
+}
