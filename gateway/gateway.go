@@ -266,7 +266,9 @@ func (g *Gateway) loginCopy(s *mcpjson.Server, as string) (sessions.Login, error
 // LoginPages returns the pages at which users log in at servers, and begins to lead users to them; see Options.UserLogins. At is where browsers reach them, without a
 // slash at the end, such as https://tools.example.com/login; authorization servers send browsers back to at/callback. It is to be called once. Close ends
 // what the pages do, and they serve nobody then.
-func (g *Gateway) LoginPages(at string) http.Handler { return g.logins.serve(at) }
+func (g *Gateway) LoginPages(at string) http.Handler {
+	return g.logins.serve(at, g.options.Server.Node)
+}
 
 // Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
 func (g *Gateway) Server() *server.Server { return g.server }

@@ -22,6 +22,10 @@ type UserLogins struct {
 	// Authorizer for each connection of a user. Store must be set, to the same one each time, which nobody but this gateway uses: it has
 	// the logins by the names of users. For may be called by several goroutines at once.
 	For func(*mcpjson.Server) (auth.Options, error)
+
+	// Reach returns what forwards the request of a browser to a node of Options.Server.Node, such as ReachNode of a streamable.Router, if several gateways serve users at one
+	// URL. They need one Store then. Nil: this gateway is the only one.
+	Reach func(node string) http.Handler
 }
 
 var (
@@ -42,10 +46,18 @@ type desk struct {
 }
 
 // serve begins to lead users to pages.
-func (d *desk) serve(at string) http.Handler {
-	pages := logins.New(at)
+func (d *desk) serve(at, node string) http.Handler {
+	pages := logins.New(at, node, d.given.reach())
 	d.pages.Store(pages)
 	return pages
+}
+
+// reach is nil if users do not log in.
+func (u *UserLogins) reach() func(node string) http.Handler {
+	if u == nil {
+		return nil
+	}
+	return u.Reach
 }
 
 // close ends the logins that are open, so that calls which wait for them end.

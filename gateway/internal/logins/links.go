@@ -20,9 +20,12 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/nodename"
 )
 
 const (
@@ -112,6 +115,8 @@ func (l *Link) Wait(ctx context.Context) error {
 // Pages are the logins that are open, and the http.Handler of their pages. End them with Close.
 type Pages struct {
 	at      string // their URL, without a slash at the end
+	node    string // which serves them, of several with this URL; "": the only one
+	reach   func(node string) http.Handler
 	origin  string
 	ctx     context.Context // of what runs
 	stop    context.CancelFunc
@@ -124,9 +129,10 @@ type Pages struct {
 	closed bool
 }
 
-// New returns the pages of a gateway. At is where browsers reach them, without a slash at the end.
-func New(at string) *Pages {
-	p := &Pages{at: at, open: make(map[*Link]bool), unused: make(map[digest]*Link), states: make(map[digest]*Link)}
+// New returns the pages of a gateway. At is where browsers reach them, without a slash at the end. If several nodes serve pages there, node is the name of this one, and reach returns
+// what forwards a request to another one, or nil.
+func New(at, node string, reach func(node string) http.Handler) *Pages {
+	p := &Pages{at: at, node: node, reach: reach, open: make(map[*Link]bool), unused: make(map[digest]*Link), states: make(map[digest]*Link)}
 	if u, err := url.Parse(at); err == nil {
 		p.origin = u.Scheme + "://" + u.Host
 	}
@@ -153,7 +159,7 @@ func (p *Pages) Open(login Login) (*Link, error) {
 	if ofUser >= mostOfUser || len(p.open) >= mostOfAll {
 		return nil, ErrFull
 	}
-	secret := newSecret()
+	secret := nodename.Join(p.node, newSecret())
 	l := &Link{URL: p.at + "/" + secret, ID: rand.Text(), login: login, ends: now.Add(Life), done: make(chan struct{})}
 	l.expires = time.AfterFunc(Life, func() {
 		p.mu.Lock()

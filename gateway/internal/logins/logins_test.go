@@ -82,7 +82,7 @@ func (s *site) login(user, server string) Login {
 // opened returns pages, and a link of a user.
 func opened(t *testing.T, s *site) (*Pages, *Link) {
 	t.Helper()
-	p := New(at)
+	p := New(at, "", nil)
 	t.Cleanup(p.Close)
 	l, err := p.Open(s.login("ada", "issues"))
 	if err != nil || !strings.HasPrefix(l.URL, at+"/") || len(l.URL) != len(at)+1+secretLength || strings.Contains(l.URL, l.ID) {
@@ -131,6 +131,43 @@ func TestALogin(t *testing.T) {
 		if err != nil || other == l {
 			t.Error("a link that was used is given to somebody", err)
 		}
+	})
+}
+
+// The requests of a browser may come to any node: each is served by the one that has the login, also if the browser has been at another one before.
+//
+// Guarantees: G-0104.4
+func TestALoginAtAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := make(map[string]*Pages)
+		forwarded := 0
+		for _, name := range []string{"a", "b"} {
+			nodes[name] = New(at, name, func(node string) http.Handler {
+				if nodes[node] == nil {
+					return nil
+				}
+				forwarded++
+				return nodes[node]
+			})
+			t.Cleanup(nodes[name].Close)
+		}
+		b := &browser{t: t}
+		for i, c := range []struct{ of, at string }{{"a", "b"}, {"b", "b"}, {"b", "a"}, {"a", "a"}} {
+			s := &site{state: "s"}
+			l, err := nodes[c.of].Open(s.login("ada", "issues"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.pages, forwarded = nodes[c.at], 0
+			b.get(l.URL)
+			b.cookies = b.cookies[len(b.cookies)-1:] // the newer one replaces the other
+			b.press(l.URL)
+			want(t, "coming back", b.get(at+"/callback?state=s&code=c"), http.StatusOK, "You are logged in")
+			if err := l.Wait(t.Context()); err != nil || forwarded != map[bool]int{true: 0, false: 3}[c.of == c.at] {
+				t.Errorf("%d: %v, %d requests were forwarded", i, err, forwarded)
+			}
+		}
+		want(t, "a node that is not there", b.get(at+"/c."+newSecret()), http.StatusNotFound, noLink)
 	})
 }
 
@@ -324,7 +361,7 @@ func TestHowALoginEnds(t *testing.T) {
 // Guarantees: G-0102.1
 func TestABrowserThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(at)
+		p := New(at, "", nil)
 		defer p.Close()
 		l, err := p.Open(Login{User: "ada", Server: "issues", Run: func(ctx context.Context, _ Visit) error {
 			<-ctx.Done() // the server does not answer
@@ -352,7 +389,7 @@ func TestABrowserThatLeaves(t *testing.T) {
 // Guarantees: G-0102.3
 func TestHowManyLoginsAreOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(at)
+		p := New(at, "", nil)
 		defer p.Close()
 		s := &site{state: "s"}
 		name := func(kind string, i int) string { return kind + strings.Repeat("x", i) }

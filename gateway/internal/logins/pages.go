@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/nodename"
 )
 
 // callback is the name of the page to which browsers are sent back. No secret of a link is as short.
@@ -31,13 +33,17 @@ const (
 // ServeHTTP serves the page of a link, whose form begins the login, and the page to which the browser comes back. To look at the first one changes nothing: programs that
 // show links open them, too.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := path.Base(r.URL.Path)
+	if to := p.elsewhere(r, name); to != nil {
+		to.ServeHTTP(w, r)
+		return
+	}
 	header := w.Header()
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("X-Content-Type-Options", "nosniff")
-	name := path.Base(r.URL.Path)
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case reads && name == callback:
 		p.finish(w, r)
@@ -49,6 +55,18 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Allow", "GET, POST")
 		say(w, http.StatusMethodNotAllowed, noLink)
 	}
+}
+
+// elsewhere returns what forwards a request to the node that has the login: that of the link, or, when the browser comes back, of its cookie. Nobody has checked the name, but a node that has its own serves it.
+func (p *Pages) elsewhere(r *http.Request, name string) http.Handler {
+	node := nodename.Of(name)
+	if name == callback {
+		node = nodename.Of(p.cookieOf(r))
+	}
+	if p.reach == nil || node == "" || node == p.node {
+		return nil
+	}
+	return p.reach(node)
 }
 
 // say shows a text. If that fails, the browser has left.
@@ -64,9 +82,9 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
 		say(w, http.StatusNotFound, noLink)
 		return
 	}
-	if p.cookieOf(r) == "" {
+	if given := p.cookieOf(r); given == "" || nodename.Of(given) != p.node { // one login at a time, if nodes differ
 		cookie := p.cookie()
-		cookie.Value = newSecret()
+		cookie.Value = nodename.Join(p.node, newSecret())
 		http.SetCookie(w, cookie)
 	}
 	_ = pages.ExecuteTemplate(w, "begin", login)
@@ -127,7 +145,7 @@ func (p *Pages) cookie() *http.Cookie {
 // cookieOf returns what a browser was given, or "". Two are of nobody.
 func (p *Pages) cookieOf(r *http.Request) string {
 	given := r.CookiesNamed(p.cookie().Name)
-	if len(given) != 1 || len(given[0].Value) != secretLength {
+	if len(given) != 1 || len(strings.TrimPrefix(given[0].Value, nodename.Join(nodename.Of(given[0].Value), ""))) != secretLength {
 		return ""
 	}
 	return given[0].Value

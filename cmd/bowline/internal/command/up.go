@@ -188,6 +188,7 @@ func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
 		return process.Refuse("%w", err)
 	}
 	if u.check {
+		u.joining.node = new(member.Node) // of no cluster
 		g := gateway.New(u.options(cmd))
 		defer g.Close(context.WithoutCancel(cmd.Context()))
 		return u.report(cmd, g, file)
@@ -441,7 +442,10 @@ func (u *upping) options(cmd *cobra.Command) gateway.Options {
 		logins.Defaults.Store = store
 	}
 	o.Login = func(s *mcpjson.Server) (sessions.Login, error) { return authfile.Logins(logins)(s) }
-	o.UserLogins = &gateway.UserLogins{For: authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log, Store: userLogins(cmd, u.path)}}.For}
+	o.UserLogins = &gateway.UserLogins{
+		For:   authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log, Store: u.joining.logins(cmd, u.path)}}.For,
+		Reach: u.joining.node.Reach,
+	}
 	return o
 }
 

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -37,6 +38,14 @@ func (j *joining) join(cmd *cobra.Command, with member.Engines) (leave func() er
 		cmd.SetContext(whole)
 		return j.node.Close()
 	}, nil
+}
+
+// logins returns where the logins of users at servers are: in the cluster, so that they hold at each node, or on this machine.
+func (j *joining) logins(cmd *cobra.Command, path string) auth.Store {
+	if store := j.node.Logins(); store != nil {
+		return store
+	}
+	return userLogins(cmd, path)
 }
 
 // share makes a gateway and its endpoint share with those at other nodes what they have to. Its tasks are its own.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/resource"
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
@@ -148,6 +149,22 @@ func (p *Node) Exclusive(name string, own transport.Transport) transport.Transpo
 		return own
 	}
 	return p.node.Upstream(name, own, cluster.UpstreamOptions{})
+}
+
+// Logins returns where all nodes keep logins; nil in no cluster.
+func (p *Node) Logins() auth.Store {
+	if p.node == nil {
+		return nil
+	}
+	return p.node.Logins()
+}
+
+// Reach returns what forwards a request to a node of the cluster; nil if that is not there, or this one.
+func (p *Node) Reach(node string) http.Handler {
+	if p.node == nil {
+		return nil
+	}
+	return p.node.Router().ReachNode(node)
 }
 
 // Protect makes the nodes accept each other's nonces, and each proof once.
