@@ -12,8 +12,9 @@ import (
 // A LoginError says that a request needs a login and there is none. It wraps
 // transport.ErrAuthRequired.
 type LoginError struct {
-	Resource string // URL of the server
-	Err      error  // how the login failed, or why there is none
+	Resource string   // URL of the server
+	Scopes   []string // what a login must allow for the request, as the server has said in its refusal; nil: it has not
+	Err      error    // how the login failed, or why there is none
 }
 
 func (e *LoginError) Error() string {

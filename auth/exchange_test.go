@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
@@ -66,6 +68,33 @@ func TestAnExchange(t *testing.T) {
 	if asked := f.as.Sink.Requests(authtest.Token); asked[0].Form.Get("audience") != "issues" || asked[0].Form.Get("resource") != f.url {
 		t.Errorf("with a name for the server: %v", asked[0].Form)
 	}
+}
+
+// At the end of a token the exchange is made again, for the token that the user has then, and not before.
+//
+// Guarantees: G-0102.9
+func TestAnExchangeIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{Life: time.Hour, Clients: []authtest.Client{{ID: "gateway", Secret: "S3CRET", Auth: "client_secret_basic"}}})
+		var shown []string
+		a := f.login(t, Options{
+			Registered: []Registered{{Issuer: f.as.Issuer(), ID: "gateway", Secret: NewSecret("S3CRET")}},
+			Grant: Exchange{Subject: func(context.Context) (Secret, error) {
+				shown = append(shown, f.as.Issue("ada", ""))
+				return NewSecret(shown[len(shown)-1]), nil
+			}},
+		})
+		for range 3 {
+			f.wantCall(t, a)
+			sleep(50 * time.Minute)
+			f.wantCall(t, a)
+			sleep(11 * time.Minute)
+		}
+		asked := f.as.Sink.Requests(authtest.Token)
+		if len(asked) != 3 || len(shown) != 3 || asked[2].Form.Get("subject_token") != shown[2] {
+			t.Errorf("%d exchanges of %d tokens", len(asked), len(shown))
+		}
+	})
 }
 
 // Whatever a token endpoint answers that is no token for this server, for a time, is refused, and nothing of it reaches the server.

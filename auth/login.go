@@ -17,7 +17,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 	resource := t.resource.String()
 	if a.o.Grant == nil && a.o.Interact == nil {
 		a.counts.loggedIn(ctx, errNoInteraction)
-		return &LoginError{Resource: resource, Err: errNoInteraction}
+		return &LoginError{Resource: resource, Scopes: union(before, c.scopes), Err: errNoInteraction}
 	}
 	if a.o.personal() {
 		if err := a.attempts.recentFailure(time.Now()); err != nil {

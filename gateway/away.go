@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -43,10 +44,11 @@ type Outcome struct {
 // awayError is the error of a request that its server has not answered.
 type awayError struct {
 	Outcome
-	why     string // why this request failed, if that is not why the server is away
-	limited bool   // the server was not asked: the request is beyond a limit of the file
-	noLogin bool   // the server wants a login
-	noUser  bool   // which this user has not, and others may have
+	why     string   // why this request failed, if that is not why the server is away
+	limited bool     // the server was not asked: the request is beyond a limit of the file
+	noLogin bool     // the server wants a login
+	noUser  bool     // which this user has not, and others may have
+	scopes  []string // that it wants the login for; nil: it has not said
 }
 
 // Error says what is wrong with the server, when that may change, and whether a retry is safe.
@@ -226,6 +228,9 @@ func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
 	}
 	if call := (*conn.CallError)(nil); errors.As(err, &call) {
 		e.Delivery = call.Delivery
+	}
+	if login := (*auth.LoginError)(nil); errors.As(err, &login) {
+		e.scopes = login.Scopes
 	}
 	if status := (*transport.StatusError)(nil); errors.As(err, &status) {
 		e.RetryAfter = status.RetryAfter.Seconds()

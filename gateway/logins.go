@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/auth"
@@ -126,9 +127,9 @@ func (s *subject) token(context.Context) (auth.Secret, error) {
 	return auth.NewSecret(*last), nil
 }
 
-// logIn lets the user of a call log in at a server, and waits for that. If there is a page that the client cannot be asked to open, it is returned with the error.
-func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, user string) (page string, err error) {
-	link, err := d.open(s, user)
+// logIn lets the user of a call log in at a server, for these scopes among others, and waits for that. If there is a page that the client cannot be asked to open, it is returned with the error.
+func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, user string, scopes []string) (page string, err error) {
+	link, err := d.open(s, user, scopes)
 	if err != nil {
 		return "", err
 	}
@@ -146,12 +147,13 @@ func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, user string) (page 
 }
 
 // open returns a link for the login of a user.
-func (d *desk) open(s *mcpjson.Server, user string) (*logins.Link, error) {
+func (d *desk) open(s *mcpjson.Server, user string, scopes []string) (*logins.Link, error) {
 	pages := d.pages.Load()
 	if pages == nil {
 		return nil, errNoPages
 	}
-	of := logins.Login{User: user, Server: s.Name, Run: func(ctx context.Context, visit logins.Visit) error { return d.run(ctx, s, user, visit) }}
+	of := logins.Login{User: user, Server: s.Name, Wants: strings.Join(scopes, " ")}
+	of.Run = func(ctx context.Context, visit logins.Visit) error { return d.run(ctx, s, user, scopes, visit) }
 	if at, err := url.Parse(urlOf(s)); err == nil {
 		of.Place = at.Host
 	}
@@ -159,12 +161,15 @@ func (d *desk) open(s *mcpjson.Server, user string) (*logins.Link, error) {
 }
 
 // run logs in with the browser of a user. The Authorizer is not that of a connection, which may end meanwhile: they share what the store has.
-func (d *desk) run(ctx context.Context, s *mcpjson.Server, user string, visit logins.Visit) error {
+func (d *desk) run(ctx context.Context, s *mcpjson.Server, user string, scopes []string, visit logins.Visit) error {
 	o, err := d.options(s, user)
 	if err != nil {
 		return err
 	}
 	o.Interact = func(ctx context.Context, i auth.Interaction) (*url.URL, error) { return visit(ctx, i.Start) }
+	if o.Scopes == nil { // else the file says which
+		o.Scopes = func(asked []string) []string { return append(asked, scopes...) }
+	}
 	login := auth.New(o)
 	defer login.Close()
 	if err = login.Login(ctx); err == nil {

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,6 +68,8 @@ type vault struct {
 
 	asked    chan string // ids of pages that a client was asked to open
 	finished chan string // and of those on which it was told that its user has finished
+
+	wants atomic.Pointer[string] // a scope that calls need; nil: none
 
 	mu     sync.Mutex
 	sent   []string          // to the server: headers and bodies
@@ -139,6 +143,14 @@ func (v *vault) recorded(next http.Handler) http.Handler {
 		v.sent = append(v.sent, r.RequestURI+"\n"+all.String()+"\n"+string(body))
 		v.mu.Unlock()
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		_, claims, _ := strings.Cut(tokenOf(r), ".")
+		claims, _, _ = strings.Cut(claims, ".")
+		allows, _ := base64.RawURLEncoding.DecodeString(claims)
+		if scope := v.wants.Load(); scope != nil && len(allows) > 0 && !bytes.Contains(allows, []byte(*scope)) && bytes.Contains(body, []byte(`"tools/call"`)) {
+			w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="`+*scope+`"`)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -335,6 +347,34 @@ func TestALoginThatEnds(t *testing.T) {
 	}
 	if pages != 2 || len(v.tokensFor(`"ada 3"`)) == 0 {
 		t.Errorf("%d pages were opened", pages)
+	}
+}
+
+// A server that wants more for a call than its users have agreed to has them asked again, for what they had and for that.
+//
+// Guarantees: G-0102.7
+func TestACallThatNeedsMore(t *testing.T) {
+	v := newVault(t, protocol.Latest, `{"login":"user"}`, authtest.Options{})
+	v.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["scopes_supported"] = []string{"read"} })
+	pages := 0
+	ada := v.connect(protocol.Latest, "ada", func(page string) string {
+		pages++
+		v.visit(page)
+		return protocol.ElicitAccept
+	})
+	if result := v.call(ada, "ada"); result.IsError || pages != 1 {
+		t.Fatal(pages, result.Content.Text())
+	}
+	write := "write"
+	v.wants.Store(&write)
+	for range 2 {
+		if result := v.call(ada, "ada"); result.IsError {
+			t.Fatal(result.Content.Text())
+		}
+	}
+	e, err := v.logins.Load(t.Context(), auth.Key{Resource: v.as.Resource(), Principal: person("ada").Identity()})
+	if err != nil || pages != 2 || !slices.Contains(e.Scopes, "read") || !slices.Contains(e.Scopes, "write") {
+		t.Errorf("%d pages, %v, %v", pages, e, err)
 	}
 }
 

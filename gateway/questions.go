@@ -179,7 +179,7 @@ func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *a
 		return away
 	}
 	done := g.noteQuestion(ctx, u.Name, protocol.MethodElicit)
-	page, err := g.logins.logIn(ctx, u.perUser, c.place.Owner.User)
+	page, err := g.logins.logIn(ctx, u.perUser, c.place.Owner.User, away.scopes)
 	if done(); err != nil {
 		away.noUser, away.Login, away.Reason, away.NextAttempt = true, page, err.Error(), time.Time{}
 		return away

@@ -61,6 +61,7 @@ type Login struct {
 	User   string // whose it is; "": of all who have not logged in at the gateway
 	Server string // as in the file
 	Place  string // where the server is, for the page
+	Wants  string // what makes it another login than one before; "": nothing
 
 	// Run logs in. It calls visit, once, with a function that gets the address to which the browser is sent back, and returns the one that
 	// it is to open. Visit returns the one at which the browser has arrived, or an error.
@@ -152,7 +153,7 @@ func (p *Pages) Open(login Login) (*Link, error) {
 		if l.login.User != login.User {
 			continue
 		}
-		if ofUser++; l.login.Server == login.Server && l.cancel == nil && l.ends.Sub(now) > Life/2 {
+		if ofUser++; l.login.Server == login.Server && l.login.Wants == login.Wants && l.cancel == nil && l.ends.Sub(now) > Life/2 {
 			return l, nil
 		}
 	}
@@ -262,7 +263,7 @@ func (p *Pages) comeBack(state, cookie string, at *url.URL) *Link {
 	return l
 }
 
-// remove ends a login. If it has succeeded, the others of this user at this server have, too. The caller holds mu.
+// remove ends a login. If it has succeeded, the others of this user at this server that want the same have, too. The caller holds mu.
 func (p *Pages) remove(l *Link, err error) {
 	if !p.open[l] {
 		return
@@ -280,7 +281,7 @@ func (p *Pages) remove(l *Link, err error) {
 	l.err = err
 	close(l.done)
 	for other := range p.open {
-		if err == nil && other.login.User == l.login.User && other.login.Server == l.login.Server {
+		if err == nil && other.login.User == l.login.User && other.login.Server == l.login.Server && other.login.Wants == l.login.Wants {
 			p.remove(other, nil)
 		}
 	}

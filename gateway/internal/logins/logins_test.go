@@ -328,7 +328,9 @@ func TestHowALoginEnds(t *testing.T) {
 		b.press(first.URL)
 		second, _ := p.Open(good.login("ada", "issues"))
 		others := []*Link{}
-		for _, of := range []Login{good.login("bob", "issues"), good.login("ada", "wiki")} {
+		more := good.login("ada", "issues")
+		more.Wants = "write"
+		for _, of := range []Login{good.login("bob", "issues"), good.login("ada", "wiki"), more} {
 			other, err := p.Open(of)
 			if err != nil {
 				t.Fatal(err)
