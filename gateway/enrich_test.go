@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,7 +91,7 @@ func TestResultsAreEnriched(t *testing.T) {
 func TestAnEnrichmentThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		running := 0
+		var running atomic.Int32
 		o := gateway.Options{EnrichTime: time.Second, Enrich: func(_ context.Context, call gateway.ToolCall) (gateway.Addition, error) {
 			switch arguments := string(call.Arguments); {
 			case strings.Contains(arguments, "error"):
@@ -104,7 +105,7 @@ func TestAnEnrichmentThatFails(t *testing.T) {
 			case strings.Contains(arguments, "nothing"):
 				return gateway.Addition{}, nil
 			}
-			running++
+			running.Add(1)
 			<-release // it does not heed its context
 			return gateway.Addition{Content: protocol.Texts("too late")}, nil
 		}}
@@ -124,12 +125,12 @@ func TestAnEnrichmentThatFails(t *testing.T) {
 		for range 64 {
 			call("deaf")
 		}
-		if took := time.Since(began); took != 64*time.Second || running != 64 {
-			t.Errorf("%d were begun, in %v", running, took)
+		if took := time.Since(began); took != 64*time.Second || running.Load() != 64 {
+			t.Errorf("%d were begun, in %v", running.Load(), took)
 		}
 		call("deaf")
-		if took := time.Since(began); took != 64*time.Second || running != 64 || f.Report().NotEnriched != 4+65 {
-			t.Errorf("%d were begun, in %v, and %d are counted", running, took, f.Report().NotEnriched)
+		if took := time.Since(began); took != 64*time.Second || running.Load() != 64 || f.Report().NotEnriched != 4+65 {
+			t.Errorf("%d were begun, in %v, and %d are counted", running.Load(), took, f.Report().NotEnriched)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -47,7 +48,7 @@ func (d deployment) run(t *testing.T, binary string) {
 	r := &emptyRoot{T: t, deployment: d, dir: t.TempDir()}
 	token := r.lay(ctx, binary)
 	session := ""
-	for range 2 {
+	for i := range 2 {
 		g := r.start(ctx)
 		for _, probe := range d.probes {
 			r.want(http.StatusOK, g.page+probe, "", "")
@@ -74,6 +75,9 @@ func (d deployment) run(t *testing.T, binary string) {
 		if d.health != nil {
 			r.bowline(ctx, d.health...)
 		}
+		if len(d.secrets) > 0 && i == 1 {
+			r.revoke(ctx, g.endpoint, token, session)
+		}
 		g.end()
 	}
 	if said := r.bowline(ctx, "audit", "/var/lib/bowline/audit.jsonl", "--verify"); !strings.Contains(said, "whole") {
@@ -81,14 +85,30 @@ func (d deployment) run(t *testing.T, binary string) {
 	}
 }
 
-// lay makes the root folder, and a token of a user. What the gateway need not write belongs to root.
-func (r *emptyRoot) lay(ctx context.Context, binary string) (token string) {
+// revoke replaces the secret of the tokens by one without any, as Kubernetes does: all its files at once. It returns when the token is refused.
+func (r *emptyRoot) revoke(ctx context.Context, endpoint, token, session string) {
 	r.Helper()
-	text, err := os.ReadFile(binary)
+	secret := filepath.Join(r.dir, "run/secrets/tokens")
+	next, link := filepath.Join(secret, "..2026_11_29"), filepath.Join(secret, "..data_tmp")
+	err := errors.Join(os.Mkdir(next, 0o755), os.WriteFile(filepath.Join(next, "tokens.json"), []byte(`{"tokens":[]}`), 0o444),
+		os.Symlink("..2026_11_29", link), os.Rename(link, filepath.Join(secret, "..data")))
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.place("/usr/local/bin/bowline", text, 0o755)
+	for status := 0; status != http.StatusUnauthorized; {
+		if status, _, _ = r.ask(http.MethodPost, endpoint, token, session, echo); ctx.Err() != nil {
+			r.Fatal("the token is not refused")
+		}
+	}
+}
+
+// lay makes the root folder, and a token of a user. What the gateway need not write belongs to root.
+func (r *emptyRoot) lay(ctx context.Context, binary string) (token string) {
+	r.Helper()
+	bin := filepath.Join(r.dir, "usr/local/bin") // a copy would be open for writing in what another test starts meanwhile, and could not be executed
+	if err := errors.Join(os.MkdirAll(bin, 0o755), os.Link(binary, filepath.Join(bin, "bowline"))); err != nil {
+		r.Fatal(err)
+	}
 	for path, text := range r.mounts {
 		r.place(path, []byte(text), 0o644)
 	}
@@ -142,6 +162,9 @@ func (r *emptyRoot) place(path string, text []byte, mode os.FileMode) {
 	err := os.MkdirAll(filepath.Dir(at), 0o755)
 	if err == nil {
 		err = os.WriteFile(at, text, mode)
+	}
+	if err == nil { // what has just been written is read again in any case
+		err = os.Chtimes(at, time.Time{}, time.Now().Add(-time.Hour))
 	}
 	if err == nil && os.Geteuid() == 0 {
 		err = os.Chown(at, 0, nobody)
@@ -296,7 +319,16 @@ func (r *emptyRoot) want(status int, url, token, session string, body ...string)
 	if len(body) > 0 {
 		method = http.MethodPost
 	}
-	request, err := http.NewRequestWithContext(r.Context(), method, url, strings.NewReader(strings.Join(body, "")))
+	got, header, text := r.ask(method, url, token, session, strings.Join(body, ""))
+	if got != status {
+		r.Errorf("%s: %d, want %d: %s", url, got, status, text)
+	}
+	return header, text
+}
+
+func (r *emptyRoot) ask(method, url, token, session, body string) (status int, header http.Header, text string) {
+	r.Helper()
+	request, err := http.NewRequestWithContext(r.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -310,9 +342,9 @@ func (r *emptyRoot) want(status int, url, token, session string, body ...string)
 		r.Fatal(err)
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != status {
-		r.Errorf("%s: %d, want %d: %v %s", url, answer.StatusCode, status, err, text)
+	whole, err := io.ReadAll(answer.Body)
+	if err != nil {
+		r.Fatal(err)
 	}
-	return answer.Header, string(text)
+	return answer.StatusCode, answer.Header, string(whole)
 }
