@@ -24,6 +24,9 @@ type UserLogins struct {
 	// the logins by the names of users. For may be called by several goroutines at once.
 	For func(*mcpjson.Server) (auth.Options, error)
 
+	// Person returns the name under which the logins of an identity are kept: several identities may be those of one person. Nil: the identity.
+	Person func(identity string) string
+
 	// Reach returns what forwards the request of a browser to a node of Options.Server.Node, such as ReachNode of a streamable.Router, if several gateways serve users at one
 	// URL. They need one Store then. Nil: this gateway is the only one.
 	Reach func(node string) http.Handler
@@ -68,6 +71,14 @@ func (d *desk) close() {
 	}
 }
 
+// person returns whose logins an identity has.
+func (d *desk) person(identity string) string {
+	if d.given == nil || d.given.Person == nil {
+		return identity
+	}
+	return d.given.Person(identity)
+}
+
 // options returns those of a user's login at a server. Requests do not log in: their goroutines know no browser.
 func (d *desk) options(s *mcpjson.Server, user string) (auth.Options, error) {
 	o, err := d.given.For(s)
@@ -79,8 +90,8 @@ func (d *desk) options(s *mcpjson.Server, user string) (auth.Options, error) {
 }
 
 // login returns the login of a user for one connection with a server. What was exchanged for his token is kept in memory only, and ends with the connection.
-func (d *desk) login(s *mcpjson.Server, user string, subject *subject) (*auth.Authorizer, error) {
-	o, err := d.options(s, user)
+func (d *desk) login(s *mcpjson.Server, identity string, subject *subject) (*auth.Authorizer, error) {
+	o, err := d.options(s, d.person(identity))
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +139,8 @@ func (s *subject) token(context.Context) (auth.Secret, error) {
 }
 
 // logIn lets the user of a call log in at a server, for these scopes among others, and waits for that. If there is a page that the client cannot be asked to open, it is returned with the error.
-func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, user string, scopes []string) (page string, err error) {
-	link, err := d.open(s, user, scopes)
+func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, identity string, scopes []string) (page string, err error) {
+	link, err := d.open(s, d.person(identity), scopes)
 	if err != nil {
 		return "", err
 	}

@@ -96,7 +96,7 @@ func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	t.Cleanup(func() { endpoint.Close(time.Second) })
 	serveAt(t, behind, v.recorded(v.as.Protect(endpoint)))
 
-	o := gateway.Options{Login: v.login, UserLogins: &gateway.UserLogins{For: authfile.Options{Defaults: auth.Options{Store: v.logins, ClientName: "test"}}.For}}
+	o := gateway.Options{Login: v.login, UserLogins: &gateway.UserLogins{Person: func(identity string) string { return strings.TrimSuffix(identity, "-again") }, For: authfile.Options{Defaults: auth.Options{Store: v.logins, ClientName: "test"}}.For}}
 	o.Client.ProtocolVersion = back
 	o.Client.Conn.Log = slog.New(slog.NewTextHandler(&v.log, nil))
 	v.gateway = gateway.New(o)
@@ -347,6 +347,29 @@ func TestALoginThatEnds(t *testing.T) {
 	}
 	if pages != 2 || len(v.tokensFor(`"ada 3"`)) == 0 {
 		t.Errorf("%d pages were opened", pages)
+	}
+}
+
+// Identities of one person have the same logins: one that comes later, and one that waits.
+//
+// Guarantees: G-0102.4
+func TestIdentitiesOfOnePerson(t *testing.T) {
+	v := newVault(t, protocol.LatestLegacy, `{"login":"user"}`, authtest.Options{})
+	waits := v.connect(protocol.Latest, "ada-again", func(string) string { return protocol.ElicitDecline })
+	if result := v.call(waits, "ada"); !result.IsError {
+		t.Error(result.Content.Text())
+	}
+	logsIn := v.connect(protocol.Latest, "ada", func(page string) string {
+		v.visit(page)
+		return protocol.ElicitAccept
+	})
+	for _, session := range []*client.Session{logsIn, waits, v.connect(protocol.Latest, "ada", nil)} {
+		if result := v.call(session, "ada"); result.IsError {
+			t.Error(result.Content.Text())
+		}
+	}
+	if result := v.call(v.connect(protocol.Latest, "bob", nil), "bob"); !result.IsError {
+		t.Error(result.Content.Text())
 	}
 }
 

@@ -203,14 +203,14 @@ func (g *Gateway) wakeLoggedIn(ctx context.Context, u *upstream, c *connection) 
 	}
 }
 
-// wakeFor makes the connections of a user with a server try again.
+// wakeFor makes the connections of a person with a server try again.
 func (g *Gateway) wakeFor(name, user string) {
 	u := g.upstream(name)
 	if u == nil {
 		return
 	}
 	for _, c := range u.ofOwners() {
-		if session, running := g.lifecycle.session(u, c); running && c.place.Owner.User == user {
+		if session, running := g.lifecycle.session(u, c); running && g.logins.person(c.place.Owner.User) == user {
 			session.Wake()
 		}
 	}

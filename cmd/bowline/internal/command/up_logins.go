@@ -18,3 +18,11 @@ func userLogins(cmd *cobra.Command, path string) auth.Store {
 	}
 	return connect.LoginsIn(dir, cmd.ErrOrStderr())
 }
+
+// personOf returns whose logins an identity has. All hosts are the user of this machine, who need not log in again because one of them was restarted.
+func personOf(identity string) string {
+	if doors.IsHost(identity) {
+		return "the hosts of this machine"
+	}
+	return identity
+}

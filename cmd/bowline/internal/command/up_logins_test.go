@@ -199,6 +199,13 @@ func TestWhereUsersLogIn(t *testing.T) {
 	}
 }
 
+// TestWhoIsOnePerson has hosts, which are one person whatever their numbers are, and users, who are not.
+func TestWhoIsOnePerson(t *testing.T) {
+	if first, second := personOf("host 1"), personOf("host 22"); first != second || first == personOf("token ada") || personOf("token ada") != "token ada" || personOf("") != "" {
+		t.Errorf("%q and %q", first, second)
+	}
+}
+
 // listening is a listener that only has an address.
 type listening string
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,8 +110,14 @@ func (h *Hosts) admit(ctx context.Context, c net.Conn, serve func(transport.Link
 // lookAgain is the pause after a connection that could not be accepted.
 const lookAgain = 100 * time.Millisecond
 
+// hostSign begins the identity of a host, before its number.
+const hostSign = "host "
+
+// IsHost reports whether an identity is that of a host. All of them are the user of this machine, and each has a new number whenever it comes.
+func IsHost(identity string) bool { return strings.HasPrefix(identity, hostSign) }
+
 func (h *Hosts) serve(ctx context.Context, c net.Conn, serve func(transport.Link)) {
-	name := fmt.Sprintf("host %d", h.enter(1))
+	name := fmt.Sprint(hostSign, h.enter(1))
 	defer h.enter(-1)
 	link, err := stdio.Pair(c, c).Open(context.WithoutCancel(ctx)) // it fails for want of nothing
 	if err != nil {
