@@ -15,12 +15,7 @@ type metrics struct{ strings.Builder }
 // metricsOf returns the page of a report.
 func metricsOf(r Report) string {
 	var m metrics
-	m.one("ready", "gauge", "New calls are welcome.", truth(r.Ready))
-	m.one("applied_timestamp_seconds", "gauge", "When the file was applied.", seconds(r.Applied))
-	m.one("clients", "gauge", "Clients that have a session.", float64(len(r.Clients)))
-	m.one("questions_waiting", "gauge", "Questions that wait for a client.", float64(len(r.Questions)))
-	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
-	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
+	m.whole(r)
 	m.states(r.Servers)
 	m.each(r.Servers, "server_restarts_total", "counter", "Connections after the first one.", func(s ServerReport) float64 { return float64(s.Restarts) })
 	m.requests(r.Servers)
@@ -28,6 +23,17 @@ func metricsOf(r Report) string {
 	m.each(r.Servers, "tools", "gauge", "Tools that a server has listed.", func(s ServerReport) float64 { return float64(s.Tools) })
 	m.each(r.Servers, "listed_timestamp_seconds", "gauge", "When a server has listed its tools last.", func(s ServerReport) float64 { return seconds(s.Known) })
 	return m.String()
+}
+
+// whole is about the gateway itself.
+func (m *metrics) whole(r Report) {
+	m.one("ready", "gauge", "New calls are welcome.", truth(r.Ready))
+	m.one("applied_timestamp_seconds", "gauge", "When the file was applied.", seconds(r.Applied))
+	m.one("clients", "gauge", "Clients that have a session.", float64(len(r.Clients)))
+	m.one("questions_waiting", "gauge", "Questions that wait for a client.", float64(len(r.Questions)))
+	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
+	m.one("audit_lost_total", "counter", "Records of the audit trail that could not be written.", float64(r.AuditLost))
+	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
 }
 
 func (m *metrics) head(name, kind, help string) {

@@ -38,7 +38,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: exit status 1", NextAttempt: noon, Restarts: 5, LastFailure: "exited", Stderr: "Error: no browser"},
 		ServerReport{Name: "web2", State: Backoff})
 	f.detail.Connections = []Connection{{User: "ann", Program: "editor 2", State: Ready, Calls: 3}, {State: Backoff, Reason: "exited: 3"}}
-	f.report.Refused = 4
+	f.report.Refused, f.report.AuditLost = 4, 1
 	f.report.Mistakes, f.report.Notices, f.report.Endpoint = []string{"mcp.json:1:1: broken"}, []string{"the catalogue cannot be saved"}, "http://127.0.0.1:8080/mcp"
 	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25"}}
 	h := serveWeb(t, f, true)
@@ -50,7 +50,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		t.Error("equal ones are not in file order")
 	}
 	for _, want := range []string{
-		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
+		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused · <strong>⚠ 1 record of the audit trail lost</strong>", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
 		"claude 1.0", "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
 		`next try at <time datetime="2026-11-27T12:00:00Z" data-count="down" data-clock="`, "pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
 		`action="/v1/servers/web/wake"`, `action="/v1/servers/maps/start"`, `aria-label="restart files"`, `action="/v1/reload"`,

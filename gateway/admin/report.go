@@ -32,6 +32,8 @@ type Report struct {
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
 
+	AuditLost uint64 `json:"auditLost,omitzero"` // records of the audit trail that could not be written, since the gateway has started
+
 	NotEnriched int64 `json:"notEnriched,omitzero"` // results that are as their servers have sent them, since what was to be added could not be
 }
 

@@ -371,6 +371,9 @@ func TestADiskThatIsFull(t *testing.T) {
 		d.full.Store(false)
 		waiting.Wait()
 		write(trail, 5, 1)
+		if lost := trail.Lost(); lost != 3 && !block || lost != 0 && block {
+			t.Errorf("block: %t: it says that %d are lost", block, lost)
+		}
 		if err := trail.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -66,6 +66,7 @@ type Trail struct {
 	mu        sync.Mutex
 	lost      uint64                 // since the last record that says so
 	refused   uint64                 // as well
+	allLost   uint64                 // since the trail was opened
 	strangers limits.Rates[struct{}] // of records of those who have no login
 
 	// Of the goroutine that writes:
@@ -170,6 +171,13 @@ func (t *Trail) Close() error {
 // the process before, as far as its last file has them. The caller owns what it gets.
 func (t *Trail) Recent() (records []Record, changed <-chan struct{}) { return t.recent.read() }
 
+// Lost returns how many records were dropped since the trail was opened: it says so itself, as soon as it can be written again.
+func (t *Trail) Lost() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.allLost
+}
+
 func (t *Trail) run() {
 	defer close(t.ended)
 	note := time.NewTimer(headInterval)
@@ -218,6 +226,7 @@ func (t *Trail) lose() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost++
+	t.allLost++
 }
 
 // write writes a record, and says before it how many were lost.

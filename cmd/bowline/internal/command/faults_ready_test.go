@@ -221,10 +221,11 @@ func TestUpWhileItsFileIsReplaced(t *testing.T) {
 
 // TestUpOnAFullDisk takes all room for files from a running gateway. It serves old and new clients, and says what it cannot keep.
 //
-// Guarantees: G-0088.23
+// Guarantees: G-0088.23, G-0099.5
 func TestUpOnAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "good")
+	rewrite(t, path, `{"mcpServers"`, `{"bowline": {"audit": {"file": "audit.jsonl"}}, "mcpServers"`)
 	up := startUp(t, path, "--catalogue", filepath.Join(filepath.Dir(path), "catalogue.json"))
 	old := up.client(protocol.LatestLegacy)
 	if err := echo(t.Context(), old, "good", "a"); err != nil {
@@ -243,9 +244,9 @@ func TestUpOnAFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for began := time.Now(); !strings.Contains(fmt.Sprint(reportOf(t, path).Notices), "not kept"); {
+	for began := time.Now(); !strings.Contains(fmt.Sprint(reportOf(t, path).Notices), "not kept") || reportOf(t, path).AuditLost == 0; {
 		if time.Since(began) > 20*time.Second {
-			t.Fatalf("the notices are %q", reportOf(t, path).Notices)
+			t.Fatalf("the notices are %q, and %d records are lost", reportOf(t, path).Notices, reportOf(t, path).AuditLost)
 		}
 	}
 	if err := unix.Prlimit(up.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil); err != nil {

@@ -21,7 +21,9 @@ type operated struct {
 // Report implements admin.Gateway.
 func (o *operated) Report() admin.Report {
 	r := o.Gateway.Report()
-	r.Endpoint, r.File = o.endpoint, o.file
+	if r.Endpoint, r.File = o.endpoint, o.file; o.trail != nil {
+		r.AuditLost = o.trail.Lost()
+	}
 	return r
 }
 
