@@ -23,7 +23,7 @@ func TestTheLoginPage(t *testing.T) {
 	var pages *logins.Pages
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pages.ServeHTTP(w, r) }))
 	defer gateway.Close()
-	pages = logins.New(gateway.URL + "/login")
+	pages = logins.New(gateway.URL+"/login", "", nil)
 	defer pages.Close()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if to := r.URL.Query().Get("redirect_uri"); to != "" {

@@ -443,7 +443,7 @@ func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	}
 	o.Login = func(s *mcpjson.Server) (sessions.Login, error) { return authfile.Logins(logins)(s) }
 	o.UserLogins = &gateway.UserLogins{
-		Person: personOf,
+		Person: personAt(u.joining.node.Name()),
 		For:    authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log, Store: u.joining.logins(cmd, u.path)}}.For,
 		Reach:  u.joining.node.Reach,
 	}

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"cmp"
+
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
@@ -19,10 +21,13 @@ func userLogins(cmd *cobra.Command, path string) auth.Store {
 	return connect.LoginsIn(dir, cmd.ErrOrStderr())
 }
 
-// personOf returns whose logins an identity has. All hosts are the user of this machine, who need not log in again because one of them was restarted.
-func personOf(identity string) string {
-	if doors.IsHost(identity) {
-		return "the hosts of this machine"
+// personAt returns whose logins an identity has at a node. All hosts are the user of its machine, who need not log in again because one of them was restarted; at
+// other nodes of a cluster, which keep all logins in one place, they may be somebody else's.
+func personAt(node string) func(identity string) string {
+	return func(identity string) string {
+		if doors.IsHost(identity) {
+			return "the hosts of " + cmp.Or(node, "this machine")
+		}
+		return identity
 	}
-	return identity
 }

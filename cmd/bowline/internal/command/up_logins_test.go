@@ -201,8 +201,12 @@ func TestWhereUsersLogIn(t *testing.T) {
 
 // TestWhoIsOnePerson has hosts, which are one person whatever their numbers are, and users, who are not.
 func TestWhoIsOnePerson(t *testing.T) {
-	if first, second := personOf("host 1"), personOf("host 22"); first != second || first == personOf("token ada") || personOf("token ada") != "token ada" || personOf("") != "" {
+	of := personAt("")
+	if first, second := of("host 1"), of("host 22"); first != second || first == of("token ada") || of("token ada") != "token ada" || of("") != "" {
 		t.Errorf("%q and %q", first, second)
+	}
+	if personAt("one")("host 1") == personAt("two")("host 1") {
+		t.Error("the hosts of two machines are one person")
 	}
 }
 
