@@ -44,9 +44,9 @@ var (
 
 // A desk is where users log in at servers.
 type desk struct {
-	given *UserLogins                  // nil: they do not
-	pages atomic.Pointer[logins.Pages] // nil: nobody serves them
-	wake  func(server, of string)      // makes the connections of a user with a server try again
+	given *UserLogins                                  // nil: they do not
+	pages atomic.Pointer[logins.Pages]                 // nil: nobody serves them
+	wake  func(ctx context.Context, server, of string) // makes the connections of a user with a server try again
 }
 
 // serve begins to lead users to pages.
@@ -184,7 +184,7 @@ func (d *desk) run(ctx context.Context, s *mcpjson.Server, user string, scopes [
 	login := auth.New(o)
 	defer login.Close()
 	if err = login.Login(ctx); err == nil {
-		d.wake(s.Name, user)
+		d.wake(ctx, s.Name, user)
 	}
 	return err
 }

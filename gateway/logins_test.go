@@ -57,6 +57,25 @@ func (v *vault) checkUser(r *http.Request) (streamable.Caller, *streamable.Denia
 	return streamable.NewCaller(person(name).Identity()), nil
 }
 
+// A journal is what a gateway logs, which goes on while a test reads it.
+type journal struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.all.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.all.String()
+}
+
 // A vault is a gateway with users, over HTTP, before a server that needs a login.
 type vault struct {
 	t       *testing.T
@@ -64,7 +83,7 @@ type vault struct {
 	url     string // of the gateway, without a path
 	as      *authtest.Server
 	logins  auth.Store // of users
-	log     bytes.Buffer
+	log     journal
 
 	asked    chan string // ids of pages that a client was asked to open
 	finished chan string // and of those on which it was told that its user has finished

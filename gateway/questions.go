@@ -203,16 +203,28 @@ func (g *Gateway) wakeLoggedIn(ctx context.Context, u *upstream, c *connection) 
 	}
 }
 
-// wakeFor makes the connections of a person with a server try again.
-func (g *Gateway) wakeFor(name, user string) {
+// wakeFor makes the connections of a person with a server try again, and returns when they do: the user's next call must not be told to log in once more.
+func (g *Gateway) wakeFor(ctx context.Context, name, user string) {
 	u := g.upstream(name)
 	if u == nil {
 		return
 	}
 	for _, c := range u.ofOwners() {
 		if session, running := g.lifecycle.session(u, c); running && g.logins.person(c.place.Owner.User) == user {
-			session.Wake()
+			wakeNow(ctx, session)
 		}
+	}
+}
+
+// wakeNow ends the backoff of a session.
+func wakeNow(ctx context.Context, session *client.Session) {
+	before := session.Status()
+	if session.Wake(); before.State != conn.Backoff {
+		return
+	}
+	select {
+	case <-before.Changed():
+	case <-ctx.Done():
 	}
 }
 
