@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 )
 
@@ -69,6 +70,13 @@ type member struct {
 	session  *server.Session
 	ctx      context.Context // of the session
 	identity atomic.Pointer[string]
+	decided  atomic.Pointer[decided] // as its last request was; nil: no policy has been asked
+}
+
+// decided says by which policy, and about which class, requests of a client are decided.
+type decided struct {
+	by    *policy.Policy
+	class policy.Class
 }
 
 type memberKey struct{}

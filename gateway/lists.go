@@ -292,7 +292,11 @@ func (g *Gateway) announce(kinds []catalogue.Kind) {
 		return
 	}
 	for _, kind := range kinds {
-		g.server.ListChanged(featureOf[kind])
+		if may := g.sight.news(kind); may != nil {
+			g.server.ListChangedFor(featureOf[kind], may)
+		} else {
+			g.server.ListChanged(featureOf[kind])
+		}
 	}
 	defer g.notifier.notify()
 	if err := g.known.Save(); err != nil {

@@ -23,6 +23,13 @@ type sight struct {
 	of     *catalogue.Snapshot // what the views are of
 	by     *policy.Policy      // and by what
 	viewed map[policy.Class]*catalogue.Snapshot
+	told   map[catalogue.Kind]shown // when clients were told of a list last
+}
+
+// A shown list is what clients knew of: their part of a snapshot, by a policy.
+type shown struct {
+	of *catalogue.Snapshot
+	by *policy.Policy
 }
 
 // follow makes a policy that of all later requests, and returns of which lists clients may see something else.
@@ -45,7 +52,53 @@ func (s *sight) now(ctx context.Context) *catalogue.Snapshot {
 	if by == nil || !by.IsPrivate() && groupIn(ctx) == "" {
 		return known
 	}
-	return s.view(known, by, by.ClassOf(whoIn(ctx)))
+	class := by.ClassOf(whoIn(ctx))
+	if of, _ := ctx.Value(memberKey{}).(*member); of != nil {
+		if last := of.decided.Load(); last == nil || *last != (decided{by, class}) {
+			of.decided.Store(&decided{by, class})
+		}
+	}
+	return s.view(known, by, class)
+}
+
+// news returns what reports whether a client sees another list of a kind than when this was called last for it. The client is known by the context of its session
+// or of its listening request. Nil: everybody may.
+func (s *sight) news(kind catalogue.Kind) func(context.Context) bool {
+	now := shown{s.known.Snapshot(), s.policy.Load()}
+	s.mu.Lock()
+	before := s.told[kind]
+	if s.told == nil {
+		s.told = make(map[catalogue.Kind]shown)
+	}
+	s.told[kind] = now
+	s.mu.Unlock()
+	if now.by == nil || now.by != before.by {
+		return nil
+	}
+	differs := make(map[policy.Class]bool)
+	return func(ctx context.Context) bool {
+		class, known := classOf(ctx, now.by)
+		is, asked := differs[class]
+		if known && !asked {
+			is = now.by.View(before.of, class).Digest(kind) != s.view(now.of, now.by, class).Digest(kind)
+			differs[class] = is
+		}
+		return is || !known
+	}
+}
+
+// classOf returns the class of a session, as its last request was decided about, or that of a listening request. A session that has made no request yet has none.
+func classOf(ctx context.Context, by *policy.Policy) (class policy.Class, known bool) {
+	if of, _ := ctx.Value(memberKey{}).(*member); of != nil {
+		if last := of.decided.Load(); last != nil && last.by == by {
+			return last.class, true
+		}
+		return class, false
+	}
+	if server.RequestFrom(ctx) == nil {
+		return class, false
+	}
+	return by.ClassOf(whoIn(ctx)), true
 }
 
 // view returns what a class sees. It is worked out once for all of the class.

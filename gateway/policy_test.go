@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -299,6 +302,47 @@ func TestGroups(t *testing.T) {
 		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 			checkWays(t, f.at(site.URL+"/"+group, version, client.Options{}), strings.Fields(want))
 		}
+	}
+}
+
+// Of a changed list only those clients are told who see another one.
+//
+// Guarantees: G-0098.11
+func TestNewsAreForThoseWhoSeeThem(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := two()
+			f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"policy":[
+				{"who":"token ada","allow":["a/*"]},{"who":"token bob","allow":["b/*"]}]}}`))
+			told := map[string]int{}
+			var mu sync.Mutex
+			for _, who := range []string{"ada", "bob"} {
+				f.identity = "token " + who
+				everything(t, f.client(version, client.Options{CacheBytes: -1, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+					if _, is := e.(*client.ToolsChanged); is {
+						mu.Lock()
+						defer mu.Unlock()
+						told[who]++
+					}
+				}}))
+			}
+			add := func(to, name string) (ada, bob int) {
+				server.AddTool(servers[to], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+				time.Sleep(10 * time.Second) // until it is announced, in virtual time
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				defer clear(told)
+				return told["ada"], told["bob"]
+			}
+			add("a", "zero") // with it comes what the servers had at their start
+			for _, to := range []string{"a", "b", "a"} {
+				ada, bob := add(to, "more"+to+fmt.Sprint(time.Now().Unix()))
+				if want := to == "a"; (ada == 1) != want || (bob == 1) == want || ada+bob != 1 {
+					t.Errorf("%s: after a change of %s ada was told %d times, bob %d", version, to, ada, bob)
+				}
+			}
+		})
 	}
 }
 

@@ -47,14 +47,17 @@ func (s *Server) Visible(ctx context.Context, f Feature) bool {
 
 // ListChanged tells clients that the list of a kind of features has changed, if the program serves it itself; see Options.Route. It
 // never blocks. Changes within 10 ms are sent as one. It panics for an unknown kind.
-func (s *Server) ListChanged(kind string) {
+func (s *Server) ListChanged(kind string) { s.subscriptions.Tell(listOf(kind)) }
+
+// listOf returns the change of the list of a kind.
+func listOf(kind string) changes.Change {
 	switch kind {
 	case KindTool:
-		s.subscriptions.Tell(changes.Tools())
+		return changes.Tools()
 	case KindPrompt:
-		s.subscriptions.Tell(changes.Prompts())
+		return changes.Prompts()
 	case KindResource, KindTemplate:
-		s.subscriptions.Tell(changes.Resources())
+		return changes.Resources()
 	default:
 		panic(fmt.Sprintf("server: ListChanged: %q is no kind of feature", kind))
 	}

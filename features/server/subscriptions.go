@@ -130,7 +130,7 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	// From now on changes become pending. None is sent before Begin, so the acknowledgement is the first message.
 	ss.Add(mine)
 	defer ss.Remove(mine)
-	ss.SetOwner(mine, changes.Owner{Identity: c.Origin.Identity})
+	ss.SetOwner(mine, changes.Owner{Identity: c.Origin.Identity, Listening: ctx})
 	for _, id := range granted.TaskIDs {
 		ss.Watch(mine, id)
 	}

@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"context"
 	"iter"
 	"maps"
 	"slices"
@@ -29,6 +30,8 @@ type Hub struct {
 type Owner struct {
 	Identity string // "": nobody was authenticated
 	Session  any    // nil: a modern client has none
+
+	Listening context.Context // of the request of a modern client; nil: a legacy one makes none
 }
 
 // NewHub returns a hub without listeners. The room is in bytes.

@@ -84,6 +84,9 @@ func (l *Listener) Unwant(c Change) (wanted bool) {
 	return wanted
 }
 
+// Tell adds a change, if the client wants it. It does not block.
+func (l *Listener) Tell(c Change) { l.add(c) }
+
 // add adds a change, if the client wants it. It is called under the lock of a Hub, so it must not block.
 func (l *Listener) add(changed ...Change) { l.addAfter(Interval, changed) }
 
