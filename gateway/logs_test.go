@@ -180,6 +180,7 @@ func TestALevelIsToldOnce(t *testing.T) {
 		})
 		server.AddTool(s, protocol.Tool{Name: "who"}, func(context.Context, struct{}) (string, error) { return "me", nil })
 		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		synctest.Wait() // a level that is chosen while a server is connected may be told twice
 		l := f.listener(protocol.LatestLegacy, protocol.LogInfo)
 		for range 5 {
 			callWho(t, l.Session, "a")
