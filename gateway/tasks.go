@@ -23,6 +23,8 @@ import (
 const (
 	listedTasks = 50      // on a page of tasks/list
 	longestTask = 4 << 10 // bytes of a task that are kept
+
+	longestTelling = 5 * time.Second // for all clients of lost tasks: one that reads nothing must not delay the others for ever
 )
 
 // isModern reports whether a request is one of the revisions without sessions, which have another form of tasks.
@@ -453,7 +455,10 @@ func (g *Gateway) onTaskStatus(ctx context.Context, session *client.Session, par
 }
 
 // endLostTasks ends the tasks that are lost, of all servers, and tells their clients.
+// They are told also if ctx ends, as that of a connection which has just been lost does.
 func (g *Gateway) endLostTasks(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestTelling)
+	defer cancel()
 	servers := g.upstreams()
 	for _, t := range g.tasks.EndLost(func(t *tasks.Task) bool { u := servers[t.Server]; return !u.isOf(t) || u.isLost(t) }) {
 		var status protocol.TaskStatusParams
