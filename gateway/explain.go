@@ -66,6 +66,9 @@ func (p *plan) decide(known *catalogue.Snapshot, user User, kind catalogue.Kind,
 		if _, listed := known.Find(kind, item.Name); kind == catalogue.Resources && d.Allowed && !listed {
 			if _, v.Allowed = p.policy.View(known, class).Resource(item.Own); !v.Allowed {
 				v.By = "the template by which it is found is not allowed"
+				if !catalogue.IsPlain(item.Own) {
+					v.By = "it has a shorter spelling, and only that is found"
+				}
 			}
 		}
 	}

@@ -380,6 +380,7 @@ func TestExplain(t *testing.T) {
 			"b/b:/all/7 true 1:174: bowline.policy[1].allow[0]", "a/a:/one false bowline.policy: no rule for this user names it"}},
 		{rules, gateway.User{Claims: map[string][]string{"groups": {"x"}}}, []string{"a:/one", "a:/all/7"}, []string{"a/a:/one true 1:154: bowline.policy[0].allow[0]", "a/a:/all/7 true 1:154: bowline.policy[0].allow[0]"}},
 		{`,"bowline":{"policy":[{"allow":["b/b:/all/7"]}]}`, gateway.User{}, []string{"b:/all/7"}, []string{"b/b:/all/7 false the template by which it is found is not allowed"}},
+		{rules, gateway.User{}, []string{"b:/all/%37"}, []string{"b/b:/all/%37 false it has a shorter spelling, and only that is found"}},
 		{``, gateway.User{}, []string{"a/hidden", "a/who"}, []string{"a/hidden false the entry of a does not offer it (bowline.tools)", "a/who true the file has no policy"}},
 		{``, gateway.User{}, []string{"c/x"}, []string{`"c/x" is not known: write a server of the file, a slash, and a name`}},
 	} {
@@ -413,4 +414,57 @@ func TestAPolicyChanges(t *testing.T) {
 		t.Errorf("after a change it sees %q", all)
 	}
 	checkWays(t, f.client(protocol.LatestLegacy, client.Options{}), []string{"b__who"})
+}
+
+// A member that a server could take for another one is refused, before any server hears of it: else it could be asked for something else than what was
+// allowed.
+//
+// Guarantees: G-0098.12
+func TestARequestMeansOneThing(t *testing.T) {
+	f := withPolicy(t, protocol.Latest, `{"policy": [{"allow": ["a/*"], "deny": ["a/greet"]}]}`, gateway.Options{})
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		session := f.client(version, client.Options{})
+		everything(t, session)
+		for _, c := range [][2]string{
+			{protocol.MethodCallTool, `{"name":"a__who","Name":"other","arguments":{}}`}, {protocol.MethodCallTool, `{"NAME":"other","name":"a__who"}`},
+			{protocol.MethodCallTool, `{"name":"a__who","arguments":{"you":"x"},"Arguments":{"you":"y"}}`},
+			{protocol.MethodGetPrompt, `{"name":"a__who","nam\u0045":"greet"}`},
+			{protocol.MethodReadResource, `{"uri":"a:/one","URI":"b:/one"}`},
+			{protocol.MethodComplete, `{"ref":{"type":"ref/resource","uri":"a:/one","Uri":"b:/one"},"argument":{"name":"N","value":""}}`},
+			{protocol.MethodComplete, `{"ref":{"type":"ref/resource","uri":"a:/one"},"Ref":{"type":"ref/prompt","name":"greet"},"argument":{"name":"N","value":""}}`},
+		} {
+			before := f.passed("a")
+			_, err := session.Relay(timeout(t), c[0], []byte(c[1]))
+			if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams || f.passed("a") > before {
+				t.Errorf("%s %s: %v", version, c[1], err)
+			}
+		}
+		if err := second(session.Relay(timeout(t), protocol.MethodCallTool, []byte(`{"name":"a__who","arguments":{"Name":"x","name":"y"},"_meta":{"Name":1}}`))); err != nil && strings.Contains(err.Error(), "differs from") {
+			t.Errorf("the arguments of a tool are its own: %v", err)
+		}
+	}
+}
+
+// A URI that is found by a template has no other spelling that a pattern would not match.
+//
+// Guarantees: G-0098.13
+func TestOtherSpellingsOfAURI(t *testing.T) {
+	servers := two()
+	server.AddTemplate(servers["a"], protocol.ResourceTemplate{URITemplate: "file:///{+path}", Name: "files"}, func(context.Context, struct {
+		Path string `json:"path"`
+	}) (string, error) {
+		return "text", nil
+	})
+	const block = `"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"policy":[{"deny":["a/file:///p/secret*"]},{"allow":["a/file:///p/*","a/file:///{+path}"]}]}}`
+	f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, `{"mcpServers":{`+block))
+	session := f.client(protocol.Latest, client.Options{})
+	for uri, want := range map[string]bool{
+		"file:///p/x": true, "file:///p/my%20file": true, "file:///p/a%2Fb": true, "file:///p/..x/.y": true, "file:///p/secret": false, "file:///q": false,
+		"file:///p/../q": false, "file:///p/x/../secret": false, "file:///p/./secret": false, "file:///p/%73ecret": false, "file:///p/%2e%2e/q": false,
+		"file:///p/..%2fq": false, "file:///p/..%5Cq": false, `file:///p/..\q`: false, "file:///p/%252e%252e/q": false, "file:///p/..": false, "file:///p/%": false,
+	} {
+		if err := second(session.ReadResource(timeout(t), &protocol.ReadResourceParams{URI: uri})); (err == nil) != want {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
 }

@@ -102,6 +102,9 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	if !ok {
 		return catalogue.Item{}, nil, invalid("%s: its name is missing, or no string", what)
 	}
+	if err := withoutAliases(params, "name", "arguments"); err != nil {
+		return catalogue.Item{}, nil, err
+	}
 	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
 	switch {
 	case found:
@@ -111,6 +114,17 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	default:
 		return item, nil, invalid("unknown %s %s", what, quoted(name))
 	}
+}
+
+// withoutAliases refuses params in which a server could read something else than this gateway: another name than the one that was looked up. Servers that read names of
+// members in any case take the last one.
+func withoutAliases(params json.RawMessage, members ...string) error {
+	for _, name := range members {
+		if jsonrpc.HasAlias(params, name) {
+			return invalid("a member differs from %s by upper and lower case only", name)
+		}
+	}
+	return nil
 }
 
 // stringOf returns a string member of params, which are valid, since they come from package server.
@@ -153,6 +167,9 @@ func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (jso
 	if uri == "" {
 		return nil, invalid("resources/read: uri is missing")
 	}
+	if err := withoutAliases(params, "uri"); err != nil {
+		return nil, err
+	}
 	item, found := g.resource(ctx, uri)
 	if !found {
 		return nil, notFound(ctx, uri)
@@ -174,6 +191,9 @@ func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.Ra
 	ref, _ := jsonrpc.Member(params, "ref")
 	if err := protocol.Unmarshal(ref, &asked); err != nil {
 		return nil, invalid("completion/complete: %v", err)
+	}
+	if err := cmp.Or(withoutAliases(params, "ref"), withoutAliases(ref, "type", "name", "uri")); err != nil {
+		return nil, err
 	}
 	item, found := g.find(ctx, asked.in, catalogue.Prompts, catalogue.Templates, catalogue.Resources)
 	if !found {

@@ -254,6 +254,9 @@ func (g *Gateway) aboutTask(method string) server.RawHandler {
 		if !ok {
 			return nil, invalid("%s: taskId is missing, or no string", method)
 		}
+		if err := withoutAliases(params, "taskId"); err != nil {
+			return nil, err
+		}
 		t := g.tasks.Find(id, ownerOfTask(ctx), isModern(ctx), time.Now())
 		if t == nil || !g.reaches(ctx, t) {
 			return nil, invalid("unknown task %s", quoted(id))

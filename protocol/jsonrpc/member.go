@@ -29,6 +29,17 @@ func Member(object []byte, name string) (value []byte, repeated bool) {
 	return value, false
 }
 
+// HasAlias reports whether an object has a member that is called as another one but for upper and lower case. Who reads names in any case may take it for that
+// one: encoding/json does, and the last of the two counts there. The object must be valid JSON.
+func HasAlias(object []byte, name string) bool {
+	for w := walkOf(object); w.next(); {
+		if w.isAlias(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // Replace returns a copy of an object in which the first member with a name has another value. All else stays as it is,
 // white space too. It returns nil if there is no such member. The object must be valid JSON.
 func Replace(object []byte, name string, value []byte) []byte {
@@ -90,6 +101,16 @@ func (w *walk) next() bool {
 }
 
 func (w *walk) isNamed(name string) bool { return isName(w.object[w.name:w.nameEnd], name) }
+
+func (w *walk) isAlias(name string) bool {
+	quoted := w.object[w.name:w.nameEnd]
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		text := quoted[1 : len(quoted)-1]
+		return string(text) != name && bytes.EqualFold(text, []byte(name))
+	}
+	text, err := jsontext.AppendUnquote(nil, quoted)
+	return err == nil && string(text) != name && bytes.EqualFold(text, []byte(name))
+}
 
 // isWhole reports whether the object ends where the walk has ended. Else it was cut.
 func (w *walk) isWhole() bool { return w.at < len(w.object) && w.object[w.at] == '}' }

@@ -5,6 +5,7 @@ package catalogue
 import (
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +40,7 @@ func (s *Snapshot) Resource(uri string) (Item, bool) {
 	item, by, found := s.part.of.resource(uri)
 	if found && by != "" {
 		_, found = s.Find(Templates, by)
+		found = found && IsPlain(uri)
 	}
 	return item, found && s.part.may(Resources, item)
 }
@@ -53,10 +55,61 @@ func (s *Snapshot) resource(uri string) (item Item, by string, found bool) {
 	}
 	for _, t := range s.merged[Templates].templates {
 		if strings.HasPrefix(uri, t.begins) && t.expression.MatchString(uri) {
-			return Item{Server: t.Server, Own: uri, Name: uri}, t.Own, !anyMatches(t.deny, uri)
+			return Item{Server: t.Server, Own: uri, Name: uri}, t.Own, len(t.deny) == 0 || IsPlain(uri) && !anyMatches(t.deny, uri)
 		}
 	}
 	return Item{}, "", false
+}
+
+// IsPlain reports whether a URI is written as a pattern would be: without the segments . and .., and without escapes of characters that need none. A server may take
+// another spelling for the same, so that who may read file:///public/* would read file:///public/../secret.
+func IsPlain(uri string) bool {
+	decoded, shorter, ok := unescaped(uri)
+	for range maxEscapes {
+		switch {
+		case !ok || shorter || hasDots(uri):
+			return false
+		case decoded == uri:
+			return true
+		}
+		uri = decoded
+		decoded, _, ok = unescaped(uri)
+	}
+	return false
+}
+
+// hasDots reports whether a path has a segment that stands for another one.
+func hasDots(uri string) bool {
+	for segment := range strings.FieldsFuncSeq(uri, func(r rune) bool { return strings.ContainsRune(`/\?#`, r) }) {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// unescaped returns a URI without one level of escapes, and whether one of them stands for a character that needs none. Ok is false if one is none.
+func unescaped(uri string) (decoded string, shorter, ok bool) {
+	var out strings.Builder
+	for at := 0; at < len(uri); at++ {
+		c := uri[at]
+		if c == '%' {
+			code, err := strconv.ParseUint(uri[at+1:min(at+3, len(uri))], 16, 8)
+			if err != nil || at+2 >= len(uri) {
+				return "", false, false
+			}
+			c, at = byte(code), at+2
+			shorter = shorter || isUnreserved(c)
+		}
+		out.WriteByte(c)
+	}
+	return out.String(), shorter, true
+}
+
+const maxEscapes = 4 // of escapes in a URI
+
+func isUnreserved(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || strings.IndexByte("-._~", c) >= 0
 }
 
 // inVariable are the characters that a variable may stand for, with those that separate the elements of a list.
