@@ -157,13 +157,25 @@ func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, identity string, sc
 	return "", err
 }
 
-// open returns a link for the login of a user.
+// has reports whether a user has a login at a server, which the server may not accept any more. What was exchanged is kept nowhere.
+func (d *desk) has(ctx context.Context, s *mcpjson.Server, user string) bool {
+	o, err := d.options(s, user)
+	if err != nil || s.Settings.Exchange != nil {
+		return false
+	}
+	login := auth.New(o)
+	defer login.Close()
+	e, err := login.Status(ctx)
+	return err == nil && e != nil
+}
+
+// open returns a link for the login of a user. One to a server that had the name before is another one.
 func (d *desk) open(s *mcpjson.Server, user string, scopes []string) (*logins.Link, error) {
 	pages := d.pages.Load()
 	if pages == nil {
 		return nil, errNoPages
 	}
-	of := logins.Login{User: user, Server: s.Name, Wants: strings.Join(scopes, " ")}
+	of := logins.Login{User: user, Server: s.Name, Wants: urlOf(s) + " " + strings.Join(scopes, " ")}
 	of.Run = func(ctx context.Context, visit logins.Visit) error { return d.run(ctx, s, user, scopes, visit) }
 	if at, err := url.Parse(urlOf(s)); err == nil {
 		of.Place = at.Host

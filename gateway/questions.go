@@ -188,6 +188,17 @@ func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *a
 	return nil
 }
 
+// isLoggedIn reports whether a connection that waits for a login tries again, since its user has one: he may have logged in at another node, which wakes its own
+// connections only.
+func (g *Gateway) isLoggedIn(ctx context.Context, u *upstream, c *connection) bool {
+	session, running := g.lifecycle.session(u, c)
+	if !running || !needsPerson(session.Status()) || !g.logins.has(ctx, u.perUser, c.place.Owner.User) {
+		return false
+	}
+	g.wakeLoggedIn(ctx, u, c)
+	return true
+}
+
 // wakeLoggedIn makes a connection try again that has waited for a login, and waits until it does.
 func (g *Gateway) wakeLoggedIn(ctx context.Context, u *upstream, c *connection) {
 	session, running := g.lifecycle.session(u, c)

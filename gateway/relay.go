@@ -303,6 +303,18 @@ func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, para
 	if away == nil || !away.noLogin || u.perUser == nil {
 		return result, away, err
 	}
+	return g.attemptLoggedIn(ctx, u, c, away, method, params)
+}
+
+// attemptLoggedIn makes a request again, once its user is logged in at the server.
+func (g *Gateway) attemptLoggedIn(ctx context.Context, u *upstream, c *connection, away *awayError, method string, params json.RawMessage) (json.RawMessage, *awayError, error) {
+	if g.isLoggedIn(ctx, u, c) {
+		result, again, err := g.attempt(ctx, u, c, method, params)
+		if again == nil || !again.noLogin {
+			return result, again, err
+		}
+		away = again
+	}
 	if away = g.logIn(ctx, u, c, away); away != nil {
 		return nil, away, nil
 	}

@@ -5,6 +5,7 @@ package browser
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,13 +16,34 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
+// elsewhereOnThisMachine listens, if there is another address than that of loopback: a browser trusts that one, and tells it more than other addresses without TLS.
+func elsewhereOnThisMachine(t *testing.T, loopback net.Listener) net.Listener {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		of, ok := a.(*net.IPNet)
+		if !ok || of.IP.IsLoopback() || of.IP.To4() == nil {
+			continue
+		}
+		if other, err := net.Listen("tcp", net.JoinHostPort(of.IP.String(), "0")); err == nil {
+			loopback.Close()
+			return other
+		}
+	}
+	return loopback
+}
+
 // In a browser, a user goes from the page of a login to another site and comes back, with the cookie of the page. A form of that other site begins nothing, and what the page
 // shows of users and servers does nothing.
 //
 // Guarantees: G-0102.1, G-0102.2
 func TestTheLoginPage(t *testing.T) {
 	var pages *logins.Pages
-	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pages.ServeHTTP(w, r) }))
+	gateway := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pages.ServeHTTP(w, r) }))
+	gateway.Listener = elsewhereOnThisMachine(t, gateway.Listener)
+	gateway.Start()
 	defer gateway.Close()
 	pages = logins.New(gateway.URL+"/login", "", nil)
 	defer pages.Close()

@@ -39,7 +39,7 @@ func (b *browser) do(method, address string, header http.Header) *httptest.Respo
 		b.cookies = append(b.cookies, c)
 	}
 	for name, want := range map[string]string{
-		"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+		"Cache-Control": "no-store", "Referrer-Policy": "same-origin", "X-Content-Type-Options": "nosniff",
 		"Content-Security-Policy": "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
 	} {
 		if got := w.Header().Get(name); got != want {

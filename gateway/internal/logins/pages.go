@@ -42,7 +42,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Referrer-Policy", "same-origin") // with "no-referrer" the form would have no origin: without TLS nothing else shows that it is of this page
 	header.Set("X-Content-Type-Options", "nosniff")
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case reads && name == callback:
