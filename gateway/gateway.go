@@ -239,7 +239,9 @@ func (g *Gateway) eachCopy(s *mcpjson.Server, as string, o *client.Options) {
 			o.OnEvent = func(ctx context.Context, session *client.Session, e client.Event) {
 				g.onOwnEvent(ctx, c, session, e)
 			}
-			o.OnLog = func(ctx context.Context, _ *client.Session, m *client.LogMessage) { g.logOf(ctx, c, m) }
+			o.OnLog = func(ctx context.Context, session *client.Session, m *client.LogMessage) {
+				g.logOf(ctx, c, session, m)
+			}
 		}
 	}
 	if g.options.Each != nil {

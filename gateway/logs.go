@@ -7,6 +7,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -22,8 +23,8 @@ type levels struct {
 
 // A logUser is whose session it is that has chosen a level.
 type logUser struct {
-	identity string
-	chose    bool
+	policy.Who
+	chose bool
 }
 
 // now returns the level, and a number that is another one after each change.
@@ -34,11 +35,11 @@ func (l *levels) now() (protocol.LogLevel, int) {
 }
 
 // choose notes that a session has chosen a level. One that has ended meanwhile wants no messages, and would never be forgotten.
-func (l *levels) choose(s *server.Session, identity string) {
+func (l *levels) choose(s *server.Session, who policy.Who) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, exists := l.users[s]; exists {
-		l.users[s] = logUser{identity, true}
+		l.users[s] = logUser{who, true}
 		l.update()
 	}
 }
@@ -75,18 +76,18 @@ func (l *levels) remove(s *server.Session) {
 }
 
 // everybody returns the sessions that have chosen a level and may see a message, and whether all are of the same user.
-func (l *levels) everybody(may func(identity string, s *server.Session) bool) (all []*server.Session, same bool) {
+func (l *levels) everybody(may func(who policy.Who, s *server.Session) bool) (all []*server.Session, same bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := ""
 	for s, user := range l.users {
 		switch {
-		case !user.chose, !may(user.identity, s):
+		case !user.chose, !may(user.Who, s):
 			continue
-		case len(all) > 0 && user.identity != of:
+		case len(all) > 0 && user.Identity != of:
 			return nil, false
 		}
-		of, all = user.identity, append(all, s)
+		of, all = user.Identity, append(all, s)
 	}
 	return all, true
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -159,6 +161,39 @@ func TestLogMessagesOfSeveralUsers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a server says outside of calls does not reach a user who may see nothing of it, from the next file on, too.
+//
+// Guarantees: G-0098.14
+func TestLogMessagesOfAHiddenServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTalker()
+		rules := func(who string) *mcpjson.File {
+			return load(t, `{"mcpServers":{"a":{"command":"/bin/a"}},"bowline":{"policy":[{"who":"`+who+`","allow":["a/*"]}]}}`)
+		}
+		f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server}, gateway.Options{}, rules("group:dev"))
+		f.identity, f.principal = "ada", claims{"groups": {"dev"}}
+		ada := f.listener(protocol.LatestLegacy, protocol.LogDebug)
+		talk := func() string {
+			synctest.Wait()
+			for session := range s.Sessions() {
+				session.Logger().Error("trouble")
+			}
+			return ada.heard()
+		}
+		if _, err := client.Call[string](timeout(t), ada.Session, "a__talk", nil); err != nil {
+			t.Fatal(err)
+		}
+		ada.heard()
+		if got := talk(); got != `error "trouble"` {
+			t.Errorf("who may see the server got %q", got)
+		}
+		f.apply(rules("group:ops"))
+		if got := talk(); got != "" {
+			t.Errorf("who may not see the server got %q", got)
+		}
+	})
 }
 
 // A legacy server is told the level of its clients once, and not with each call; and again when it was replaced.

@@ -101,6 +101,12 @@ func classOf(ctx context.Context, by *policy.Policy) (class policy.Class, known 
 	return by.ClassOf(whoIn(ctx)), true
 }
 
+// shows reports whether somebody may see anything of a server.
+func (s *sight) shows(who policy.Who, server string) bool {
+	by := s.policy.Load()
+	return by == nil || !by.IsPrivate() && who.At == "" || s.view(s.known.Snapshot(), by, by.ClassOf(who)).Shows(server)
+}
+
 // view returns what a class sees. It is worked out once for all of the class.
 func (s *sight) view(of *catalogue.Snapshot, by *policy.Policy, class policy.Class) *catalogue.Snapshot {
 	s.mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
 	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -329,18 +330,21 @@ func refuse(format string, args ...any) error {
 const levelTimeout = 2 * time.Second
 
 // onLog brings a log message of a server to the client whose call it is about. If it may be about those of several clients, each of them gets
-// it, and one outside of calls goes to all sessions that want it; but if these are of several users, nobody does: it may quote what one
-// of them has sent.
-func (g *Gateway) onLog(ctx context.Context, _ *client.Session, m *client.LogMessage) {
-	g.logOf(ctx, new(connection), m)
+// it, and one outside of calls goes to all sessions that want it and may see something of the server; but if these are of several users, nobody does: it may quote
+// what one of them has sent.
+func (g *Gateway) onLog(ctx context.Context, from *client.Session, m *client.LogMessage) {
+	g.logOf(ctx, new(connection), from, m)
 }
 
 // logOf does that for one connection. What comes over that of an owner is for the owner only.
-func (g *Gateway) logOf(ctx context.Context, c *connection, m *client.LogMessage) {
+func (g *Gateway) logOf(ctx context.Context, c *connection, from *client.Session, m *client.LogMessage) {
 	params := &protocol.LogMessageParams{Level: m.Level, Logger: m.Logger, Data: m.Data}
 	calls := ofClients(client.Asking(ctx))
 	if len(calls) == 0 {
-		all, same := g.levels.everybody(c.serves)
+		name := g.serverOf(from)
+		all, same := g.levels.everybody(func(who policy.Who, s *server.Session) bool {
+			return c.serves(who.Identity, s) && g.sight.shows(who, name)
+		})
 		if !same {
 			g.levels.unclaimed.Add(1)
 		}
@@ -366,7 +370,7 @@ func identityOf(call context.Context) string { return server.RequestFrom(call).O
 
 // onLogLevel makes the servers that are ready log as a client wants. The others learn of it before the next call.
 func (g *Gateway) onLogLevel(ctx context.Context, s *server.Session) {
-	g.levels.choose(s, identityOf(ctx))
+	g.levels.choose(s, whoIn(ctx))
 	var asking sync.WaitGroup
 	for _, u := range g.upstreams() {
 		for _, c := range u.connections() {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/private"
@@ -136,15 +137,12 @@ func (c *Catalogue) Save() error {
 }
 
 func encodeFile(s *Snapshot) ([]byte, error) {
-	d := document{Version: 1, Servers: make([]serverDocument, len(s.servers))}
-	for i, one := range s.servers {
+	all := slices.Concat(s.servers, s.gone)
+	d := document{Version: 1, Servers: make([]serverDocument, len(all))}
+	for i, one := range all {
 		d.Servers[i] = serverDocument{one.Name, one.Identity, map[Kind]listDocument{}, one.pins}
 		for kind, list := range one.lists {
-			entries := make([]json.RawMessage, len(list.entries))
-			for j, e := range list.entries {
-				entries[j] = e.raw
-			}
-			d.Servers[i].Lists[kind] = listDocument{list.at, list.ttl, list.private, entries}
+			d.Servers[i].Lists[kind] = listDocument{list.at, list.ttl, list.private, rawOf(list.entries)}
 		}
 	}
 	var text bytes.Buffer
@@ -157,6 +155,14 @@ func encodeFile(s *Snapshot) ([]byte, error) {
 		return nil, fmt.Errorf("it would have %d bytes, above the limit of %d", text.Len(), MaxFile)
 	}
 	return text.Bytes(), nil
+}
+
+func rawOf(entries []entry) []json.RawMessage {
+	all := make([]json.RawMessage, len(entries))
+	for i, e := range entries {
+		all[i] = e.raw
+	}
+	return all
 }
 
 func write(path string, s *Snapshot) error {

@@ -174,3 +174,49 @@ func TestPinsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A server that is not in the file for a while, since it is disabled or its entry is wrong, is compared with what was approved when it is back, after a restart, too. Another command
+// begins anew.
+//
+// Guarantees: G-0098.8
+func TestPinsOfAServerThatComesBack(t *testing.T) {
+	s, other := Server{Name: "s", Identity: "1", Pins: Block}, Server{Name: "o"}
+	path := filepath.Join(t.TempDir(), "catalogue.json")
+	known, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Apply(planned(s, other), []Server{s, other})
+	known.Learn(s, Tools, tool("t", `,"description":"d"`))
+	for range 2 { // it is away while another process runs, too
+		known.Apply(planned(other), []Server{other})
+		known.Learn(other, Tools, tool("u", ""))
+		if err := known.Save(); err != nil {
+			t.Fatal(err)
+		}
+		if known, err = Open(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moved := Server{Name: "s", Identity: "2", Pins: Block}
+	for _, c := range []struct {
+		of          Server
+		description string
+		held        bool
+	}{{s, "d", false}, {s, "e", true}, {moved, "e", false}} {
+		for _, before := range []*Snapshot{known.Snapshot(), known.Snapshot().Apply(planned(other), []Server{other})} {
+			now := before.Apply(planned(other, c.of), []Server{other, c.of}).Learn(c.of, Tools, tool("t", `,"description":"`+c.description+`"`))
+			if _, held := now.Held("s__t"); held != c.held {
+				t.Errorf("%s of %s: held %v", c.description, c.of.Identity, held)
+			}
+		}
+	}
+	many := known.Snapshot()
+	for i := range maxGone + 10 {
+		one := Server{Name: fmt.Sprint("n", i)}
+		many = many.Apply(planned(one), []Server{one}).Learn(one, Tools, tool("t", ""))
+	}
+	if len(many.gone) != maxGone {
+		t.Errorf("%d are remembered", len(many.gone))
+	}
+}

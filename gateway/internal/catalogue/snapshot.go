@@ -37,6 +37,7 @@ type List struct {
 type Snapshot struct {
 	plan    *names.Plan
 	servers []server // in file order
+	gone    []server // which the file does not have now, the last one first: their pins alone
 	merged  map[Kind]*merged
 	part    *part // nil: it is the whole
 }
@@ -82,17 +83,28 @@ func build(plan *names.Plan, servers []server) *Snapshot {
 	return s
 }
 
+// maxGone is of how many servers that are not in the file pins are remembered.
+const maxGone = 256
+
 // Apply returns the Snapshot with these servers, in file order. Those that were there keep what they have said, unless
-// their identity has changed.
+// their identity has changed. One that comes back keeps its pins: to disable it, or a mistake in its entry, approves nothing.
 func (s *Snapshot) Apply(plan *names.Plan, servers []Server) *Snapshot {
 	next := make([]server, len(servers))
 	for i, one := range servers {
 		next[i] = server{Server: one}
 		if before, ok := s.server(one.Name); ok && before.Identity == one.Identity {
 			next[i].lists, next[i].pins = named(before.lists, plan, one), before.pins
+		} else if at := slices.IndexFunc(s.gone, func(g server) bool { return g.Name == one.Name && g.Identity == one.Identity }); at >= 0 {
+			next[i].pins = s.gone[at].pins
 		}
 	}
-	return build(plan, next)
+	all := build(plan, next)
+	for _, one := range slices.Concat(s.servers, s.gone) {
+		if _, there := all.server(one.Name); !there && len(one.pins) > 0 && len(all.gone) < maxGone {
+			all.gone = append(all.gone, server{Server: Server{Name: one.Name, Identity: one.Identity}, pins: one.pins})
+		}
+	}
+	return all
 }
 
 // Learn returns the Snapshot with a new list of a server. A list of a server that is not there, or that has another
@@ -102,7 +114,7 @@ func (s *Snapshot) Learn(from Server, kind Kind, list List) *Snapshot {
 	if i < 0 || !slices.Contains(Kinds(), kind) {
 		return s
 	}
-	next := &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), merged: maps.Clone(s.merged)}
+	next := &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), gone: s.gone, merged: maps.Clone(s.merged)}
 	next.servers[i] = next.servers[i].with(next.plan, kind, list)
 	next.merged[kind] = merge(next.plan, next.servers, kind)
 	return next
@@ -230,6 +242,11 @@ func (s *Snapshot) Find(kind Kind, name string) (Item, bool) {
 	return items[i], true
 }
 
+// Shows reports whether anything of a server is offered.
+func (s *Snapshot) Shows(server string) bool {
+	return slices.ContainsFunc(Kinds(), func(kind Kind) bool { return s.merged[kind].counts[server] > 0 })
+}
+
 // Items returns all that is offered of a kind, in order. The slice must not be changed.
 func (s *Snapshot) Items(kind Kind) []Item { return s.merged[kind].items }
 
@@ -345,7 +362,7 @@ func (s *Snapshot) Approve(name string, tools ...string) (next *Snapshot, count 
 		return s, 0
 	}
 	one.lists[Tools] = list
-	next = &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), merged: maps.Clone(s.merged)}
+	next = &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), gone: s.gone, merged: maps.Clone(s.merged)}
 	next.servers[i] = one
 	next.merged[Tools] = merge(next.plan, next.servers, Tools)
 	return next, count
