@@ -79,6 +79,7 @@ type Trail struct {
 	last   string // hash of the last line
 	noting bool   // the end is noted soon
 	broken bool   // the last write has failed
+	behind bool   // the last note has
 }
 
 // A disk is what a file takes.
@@ -191,8 +192,9 @@ func (t *Trail) run() {
 				note.Reset(headInterval)
 			}
 		case <-note.C:
-			t.noting = false
-			t.saveHead()
+			if t.noting = !t.saveHead(); t.noting { // else the end would be missing until another record comes
+				note.Reset(againTime)
+			}
 		case <-t.closing:
 			t.finish()
 			return
@@ -325,7 +327,8 @@ type head struct {
 
 func (h *head) mac(key []byte) []byte { return mac(key, fmt.Appendf(nil, "%d %s", h.Number, h.Hash)) }
 
-func (t *Trail) saveHead() {
+// saveHead notes the newest record, and reports whether that is done.
+func (t *Trail) saveHead() bool {
 	h := head{Number: t.number, Hash: t.last}
 	h.MAC = hex.EncodeToString(h.mac(t.o.Key))
 	text, err := json.Marshal(h)
@@ -335,9 +338,11 @@ func (t *Trail) saveHead() {
 	if err == nil {
 		err = os.Rename(t.path+headEnd+".new", t.path+headEnd)
 	}
-	if err != nil {
+	if err != nil && !t.behind {
 		t.o.Log.Error("bowline: the end of the audit trail cannot be noted", "error", err)
 	}
+	t.behind = err != nil
+	return err == nil
 }
 
 // rotate begins a new file. The chain goes on in it.

@@ -1,0 +1,59 @@
+package audit
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The note of the newest record is never far behind while a trail is written, also after a disk was full when it was to be written.
+//
+// Guarantees: G-0099.2
+func TestTheNoteFollowsTheRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	synctest.Test(t, func(t *testing.T) {
+		trail := open(t, path, Options{Sync: true, Log: slog.New(slog.DiscardHandler)})
+		noted := func(when string, want uint64) {
+			t.Helper()
+			synctest.Wait()
+			if h, err := readHead(path, testKey); err != nil || h.Number != want {
+				t.Errorf("%s: record %d is noted as the newest, want %d: %v", when, h.Number, want, err)
+			}
+		}
+		for n := range uint64(3) {
+			write(trail, 0, 1)
+			time.Sleep(2 * headInterval)
+			noted("soon after a record", n+2) // after that of the start
+		}
+		inTheWay := path + headEnd + ".new"
+		if err := os.Mkdir(inTheWay, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(trail, 0, 1)
+		time.Sleep(2 * headInterval)
+		noted("it cannot be noted", 4)
+		if err := os.Remove(inTheWay); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * againTime)
+		noted("it can be noted again", 5)
+		if err := trail.Close(); err != nil {
+			t.Error(err)
+		}
+		noted("closed", 6)
+	})
+}
+
+// Equal texts have equal digests, whatever came between, and others have others.
+//
+// Guarantees: G-0099.7
+func TestDigestsOfEqualTexts(t *testing.T) {
+	digest, other := Digest(testKey), Digest([]byte("another key, of as many bytes....."))
+	first := digest([]byte("a"))
+	if digest([]byte("b")) == first || digest([]byte("a")) != first || other([]byte("a")) == first || len(first) != 2*digestSize {
+		t.Errorf("%s, %s, %s, %s", first, digest([]byte("b")), digest([]byte("a")), other([]byte("a")))
+	}
+}
