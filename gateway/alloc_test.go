@@ -41,6 +41,18 @@ func TestAllocationsOfGuards(t *testing.T) {
 	}
 }
 
+// A policy makes a call no more than two allocations dearer.
+//
+// Guarantees: G-0098.15
+func TestAllocationsOfAPolicy(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		without := allocationsOf(t, version, benchGateway(t, version), "a__echo")
+		if with := allocationsOf(t, version, benchGateway(t, version, allowingAll), "a__echo"); with > without+2 {
+			t.Errorf("%s: %v allocations, and %v without a policy", version, with, without)
+		}
+	}
+}
+
 // What a policy hides is refused with the same bytes, and with as many allocations, as what does not exist.
 //
 // Guarantees: G-0098.1

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -30,6 +31,7 @@ func BenchmarkList(b *testing.B) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		b.Run("direct/"+version, func(b *testing.B) { list(b, version, echoServer(b)) })
 		b.Run("gateway/"+version, func(b *testing.B) { list(b, version, benchGateway(b, version)) })
+		b.Run("policy/"+version, func(b *testing.B) { list(b, version, benchGateway(b, version, allowingAll)) })
 	}
 }
 
@@ -93,14 +95,17 @@ func toolNumber(i int) string {
 	return "tool-" + string([]byte{byte('0' + i/100), byte('0' + i/10%10), byte('0' + i%10)})
 }
 
-// benchGateway serves an echoServer.
-func benchGateway(b testing.TB, version string) *server.Server {
+// allowingAll is a policy that has to be asked about everything.
+const allowingAll = `,"bowline":{"policy":[{"who":"token ada","deny":["a/*"]},{"deny":["a/delete_*"]},{"allow":["a/*"]}]}`
+
+// benchGateway serves an echoServer. A block follows the servers in its file.
+func benchGateway(b testing.TB, version string, block ...string) *server.Server {
 	s := echoServer(b)
 	g := gateway.New(gateway.Options{Each: func(of *mcpjson.Server, o *client.Options) {
 		o.ProtocolVersion = version
 		of.Transport = inmem.New(s.Accept, inmem.Options{})
 	}})
-	file, err := mcpjson.Parse("mcp.json", []byte(`{"mcpServers":{"a":{"command":"/bin/a"}}}`))
+	file, err := mcpjson.Parse("mcp.json", []byte(`{"mcpServers":{"a":{"command":"/bin/a"}}`+strings.Join(block, "")+`}`))
 	if err != nil {
 		b.Fatal(err)
 	}

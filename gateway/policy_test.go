@@ -328,7 +328,7 @@ func TestNewsAreForThoseWhoSeeThem(t *testing.T) {
 			}
 			add := func(to, name string) (ada, bob int) {
 				server.AddTool(servers[to], protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
-				time.Sleep(10 * time.Second) // until it is announced, in virtual time
+				pass(10 * time.Second) // until it is announced, in virtual time
 				synctest.Wait()
 				mu.Lock()
 				defer mu.Unlock()

@@ -100,8 +100,12 @@ func TestPins(t *testing.T) {
 	if count, changed := known.Approve("s", "none"); count != 0 || changed {
 		t.Error("what is not there is approved")
 	}
+	before := known.Snapshot()
 	if count, changed := known.Approve("s", "t"); count != 1 || !changed {
 		t.Errorf("approved: %d, %v", count, changed)
+	}
+	if _, held := before.Held("s__t"); !held || changedOf(before, "s") == "" || before.servers[0].pins["t"].Sum == known.Snapshot().servers[0].pins["t"].Sum {
+		t.Error("a snapshot was changed by what came after it")
 	}
 	offers("approved", true)
 	known.Learn(s, Tools, tool("t", ""))

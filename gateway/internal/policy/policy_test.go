@@ -63,6 +63,10 @@ func TestDecisions(t *testing.T) {
 		{`"policy": [{"allow": ["@b/*"]}]`, ada, tool("@b/c", "y"), "-policy: no rule"},
 		{`"policy": [{"allow": ["a/file:///p/*"]}]`, ada, tool("a", "file:///p/q/r"), "+policy[0].allow[0]"},
 		{`"policy": [{"allow": ["a/file:///p/*"]}]`, ada, tool("a", "file:///q"), "-policy: no rule"},
+		{`"policy": [{"allow": ["??/x"]}]`, ada, tool("a", "/x"), "-policy: no rule"},
+		{`"personas": {"p": {"who": "token bob"}, "q": {"who": "token ada"}}`, ada, tool("a", "y"), "+personas.q"},
+		{`"personas": {"p": {"who": "*", "allow": ["a/*"]}, "q": {"who": "*"}}`, ada, tool("a", "y"), "+personas.p.allow[0]"},
+		{`"groups": {"g": {"allow": []}}`, ada, tool("a", "y"), "+everybody"},
 		{`"personas": {}`, ada, tool("a", "y"), "-personas: no persona"},
 		{`"personas": {"p": {"who": "token ada"}}`, ada, tool("a", "y"), "+personas.p"},
 		{`"personas": {"p": {"who": "token bob"}}`, ada, tool("a", "y"), "-personas: no persona"},
@@ -94,7 +98,17 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("%s in group %q: %v", of[1], of[0], got)
 		}
 	}
-	if !grouped.IsPrivate() || read(t, `"groups": {"x": {}}`).IsPrivate() {
+	var none *Policy
+	for _, c := range []struct {
+		of   *Policy
+		name string
+		has  bool
+	}{{grouped, "x", true}, {grouped, "y", false}, {grouped, "", false}, {none, "x", false}} {
+		if c.of.HasGroup(c.name) != c.has {
+			t.Errorf("it has the group %q: %v", c.name, !c.has)
+		}
+	}
+	if !grouped.IsPrivate() || !read(t, `"personas": {}`).IsPrivate() || read(t, `"groups": {"x": {}}`).IsPrivate() {
 		t.Error("a group makes lists private, or rules do not")
 	}
 	if read(t, `"maxName": 60`) != nil {
