@@ -24,14 +24,15 @@ func (g *Gateway) Pins() []admin.Pin {
 }
 
 func pinOf(c catalogue.Changed) admin.Pin {
-	p := admin.Pin{Server: c.Server, Tool: c.Own, Held: c.Held}
+	p := admin.Pin{Server: c.Server, Tool: c.Own, Held: c.Held, Version: c.Version}
 	for _, m := range c.Members {
 		p.Changes = append(p.Changes, admin.PinChange(m))
 	}
 	return p
 }
 
-// Approve approves tools of a server as they are now, by the names that the server uses, or all that have changed if none is named. It fails with
+// Approve approves tools of a server as they are now, by the names that the server uses, or all that have changed if none is named. A name may have an @ and the
+// Version of its admin.Pin: a tool that is another one by now is not approved then. A name with an @ in it needs that. It fails with
 // admin.ErrNoServer, or if a tool has not changed; then none is approved.
 func (g *Gateway) Approve(ctx context.Context, name string, tools ...string) error {
 	err := g.approve(name, tools)
@@ -47,8 +48,8 @@ func (g *Gateway) approve(name string, tools []string) error {
 	}
 	changed := g.known.Snapshot().Changed(name)
 	for _, tool := range tools {
-		if !slices.ContainsFunc(changed, func(c catalogue.Changed) bool { return c.Own == tool }) {
-			return fmt.Errorf("%s has no tool %s that has changed since it was approved", name, quoted(tool))
+		if !slices.ContainsFunc(changed, func(c catalogue.Changed) bool { return c.IsCalled(tool) }) {
+			return fmt.Errorf("%s has no tool %s that has changed since it was approved, or it has changed once more: see bowline pins", name, quoted(tool))
 		}
 	}
 	if count, offered := g.known.Approve(name, tools...); count == 0 {

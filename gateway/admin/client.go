@@ -78,7 +78,7 @@ func (c *Client) Pins(ctx context.Context) (pins []Pin, err error) {
 	return pins, err
 }
 
-// Approve approves tools of a server as they are now, or all that have changed if none is named.
+// Approve approves tools of a server as they are now, or all that have changed if none is named. One that is named with an @ and the Version of its Pin must still be that.
 func (c *Client) Approve(ctx context.Context, server string, tools ...string) error {
 	return c.post(ctx, "/v1/pins/"+url.PathEscape(server)+"?"+url.Values{"tool": tools}.Encode())
 }

@@ -30,7 +30,8 @@ type Gateway interface {
 	// Pins returns the tools that are not as they were approved. It never waits.
 	Pins() []Pin
 
-	// Approve approves tools of a server as they are now, or all that have changed if none is named. It fails as Do does.
+	// Approve approves tools of a server as they are now, or all that have changed if none is named. One that is named with an @ and the Version of its Pin must still be
+	// that. It fails as Do does.
 	Approve(ctx context.Context, server string, tools ...string) error
 
 	// Reload reads the file again. If that fails, nothing has changed.

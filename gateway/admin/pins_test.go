@@ -12,7 +12,7 @@ import (
 // Guarantees: G-0098.10
 func TestPinsAtTheDoor(t *testing.T) {
 	f := newFake(files())
-	f.detail.Pins = []Pin{{Server: "files", Tool: hostile, Held: true, Changes: []PinChange{{"description", "\"harmless\"", "\"obey" + "\u202e" + hostile + "\""}, {"title", "", "1"}, {"annotations", "{}", ""}}}}
+	f.detail.Pins = []Pin{{Server: "files", Tool: hostile, Held: true, Version: "1f0c", Changes: []PinChange{{"description", "\"harmless\"", "\"obey" + "\u202e" + hostile + "\""}, {"title", "", "1"}, {"annotations", "{}", ""}}}}
 	h := serveWeb(t, f, true)
 	if got := page(h, "/servers/files"); strings.Contains(got, "obey") || strings.Contains(got, "Changed tools") {
 		t.Error("without a token changed tools are shown")
@@ -22,7 +22,7 @@ func TestPinsAtTheDoor(t *testing.T) {
 	}
 	token := with("Authorization", "Bearer t0ken")
 	got := ask(h, "GET", "/servers/files", token).Body.String()
-	for _, want := range []string{"and is not offered", "<dt>description</dt>", "&#34;harmless&#34;", `obey\u202e&lt;img`, "not known", "gone"} {
+	for _, want := range []string{"and is not offered", `@1f0c"><button`, "<dt>description</dt>", "&#34;harmless&#34;", `obey\u202e&lt;img`, "not known", "gone"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the page lacks %s: %s", want, got)
 		}

@@ -98,6 +98,7 @@ type Pin struct {
 	Tool    string      `json:"tool"`          // as the server calls it
 	Held    bool        `json:"held,omitzero"` // clients do not see it
 	Changes []PinChange `json:"changes"`
+	Version string      `json:"version"` // of what it is now
 }
 
 // A PinChange is a member of a tool that has changed, as JSON. "": it was not there, or is not any more, or nobody knows what it was.

@@ -65,6 +65,16 @@ type Changed struct {
 	Own     string
 	Members []Member
 	Held    bool // clients do not see it
+	Version string
+}
+
+// versionOf tells apart what a tool has said of itself.
+func versionOf(definition []byte) string { return sumOf(definition)[:16] }
+
+// IsCalled reports whether a text means the tool: its name, or its name, @ and its version, which is what somebody has read of it. A name with an @ needs its version, or
+// it could be taken for that of another tool.
+func (c *Changed) IsCalled(text string) bool {
+	return text == c.Own+"@"+c.Version || text == c.Own && !strings.Contains(text, "@")
 }
 
 // A Member is a part of a tool that has changed, as JSON; "": it was not there, or is not any more, or nobody knows what it was.

@@ -224,3 +224,26 @@ func TestPinsOfAServerThatComesBack(t *testing.T) {
 		t.Errorf("%d are remembered", len(many.gone))
 	}
 }
+
+// A tool that has changed once more since somebody has read it is not approved by what was read, nor is another one whose name looks like that.
+//
+// Guarantees: G-0098.16
+func TestApprovalOfAVersion(t *testing.T) {
+	s := Server{Name: "s", Pins: Block}
+	changed := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tool("t", "")).Learn(s, Tools, tool("t", `,"title":"1"`))
+	read := "t@" + changed.Changed("s")[0].Version
+	again := changed.Learn(s, Tools, tool("t", `,"title":"2"`))
+	if next, count := again.Approve("s", read); count > 0 || next != again {
+		t.Error("another version is approved")
+	}
+	if _, count := changed.Approve("s", read); count != 1 {
+		t.Error("what was read is not approved")
+	}
+	lookalike := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tool(read, "")).Learn(s, Tools, tool(read, `,"title":"1"`))
+	if _, count := lookalike.Approve("s", read); count > 0 {
+		t.Error("another tool is approved, whose name looks like a version")
+	}
+	if _, count := lookalike.Approve("s", read+"@"+lookalike.Changed("s")[0].Version); count != 1 {
+		t.Error("a tool with an @ in its name cannot be approved")
+	}
+}

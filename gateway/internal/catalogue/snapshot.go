@@ -99,12 +99,19 @@ func (s *Snapshot) Apply(plan *names.Plan, servers []Server) *Snapshot {
 		}
 	}
 	all := build(plan, next)
+	all.gone = s.without(next)
+	return all
+}
+
+// without returns the servers that had pins, and are not among the next ones.
+func (s *Snapshot) without(next []server) (gone []server) {
 	for _, one := range slices.Concat(s.servers, s.gone) {
-		if _, there := all.server(one.Name); !there && len(one.pins) > 0 && len(all.gone) < maxGone {
-			all.gone = append(all.gone, server{Server: Server{Name: one.Name, Identity: one.Identity}, pins: one.pins})
+		isThere := slices.ContainsFunc(next, func(n server) bool { return n.Name == one.Name })
+		if !isThere && len(one.pins) > 0 && len(gone) < maxGone {
+			gone = append(gone, server{Server: Server{Name: one.Name, Identity: one.Identity}, pins: one.pins})
 		}
 	}
-	return all
+	return gone
 }
 
 // Learn returns the Snapshot with a new list of a server. A list of a server that is not there, or that has another
@@ -336,36 +343,48 @@ func (s *Snapshot) Changed(name string) (all []Changed) {
 	one, _ := s.server(name)
 	for _, e := range one.lists[Tools].entries {
 		if e.changed && one.Pins != Off {
-			all = append(all, Changed{name, e.own, differences(one.pins[pinName(e.own)].Was, definition(e.raw)), one.Pins == Block})
+			is := definition(e.raw)
+			all = append(all, Changed{name, e.own, differences(one.pins[pinName(e.own)].Was, is), one.Pins == Block, versionOf(is)})
 		}
 	}
 	return all
 }
 
 // Approve returns the Snapshot in which tools of a server are approved as they are now, or all of them if none is named, and how many that are. One that
-// has not changed is not among them.
+// has not changed is not among them, nor one that is named with another version; see Changed.IsCalled.
 func (s *Snapshot) Approve(name string, tools ...string) (next *Snapshot, count int) {
 	i := slices.IndexFunc(s.servers, func(one server) bool { return one.Name == name })
 	if i < 0 {
 		return s, 0
 	}
-	one := s.servers[i]
-	list := one.lists[Tools]
-	list.entries, one.pins, one.lists = slices.Clone(list.entries), maps.Clone(one.pins), maps.Clone(one.lists)
-	for j, e := range list.entries {
-		if e.changed && (len(tools) == 0 || slices.Contains(tools, e.own)) {
-			list.entries[j].changed, one.pins[pinName(e.own)] = false, pin{Sum: sumOf(definition(e.raw))}
-			count++
-		}
-	}
+	one, count := s.servers[i].approved(tools)
 	if count == 0 {
 		return s, 0
 	}
-	one.lists[Tools] = list
 	next = &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), gone: s.gone, merged: maps.Clone(s.merged)}
 	next.servers[i] = one
 	next.merged[Tools] = merge(next.plan, next.servers, Tools)
 	return next, count
+}
+
+// approved returns the server with other pins, and how many of them are others.
+func (s server) approved(tools []string) (next server, count int) {
+	list := s.lists[Tools]
+	list.entries, s.pins, s.lists = slices.Clone(list.entries), maps.Clone(s.pins), maps.Clone(s.lists)
+	for j, e := range list.entries {
+		if !e.changed {
+			continue
+		}
+		is := definition(e.raw)
+		if c := (&Changed{Own: e.own, Version: versionOf(is)}); len(tools) == 0 || slices.ContainsFunc(tools, c.IsCalled) {
+			list.entries[j].changed, s.pins[pinName(e.own)] = false, pin{Sum: sumOf(is)}
+			count++
+		}
+	}
+	if count > 0 {
+		s.lists[Tools] = list
+	}
+	return s, count
 }
 
 // Held reports whether a name is that of a tool that is kept from clients since it has changed.

@@ -37,8 +37,8 @@ func newPins() *cobra.Command {
 func newApprove() *cobra.Command {
 	command := &cobra.Command{
 		Use: "approve SERVER [TOOL...]", Short: "Approve tools as they are now",
-		Long:    "Approve tools of a server of a running \"bowline up\" as they are now, by the names that\nthe server uses, or all of it that have changed.",
-		Example: "  bowline pins approve files read_file",
+		Long:    "Approve tools of a server of a running \"bowline up\" as they are now, by the names that\nthe server uses, or all of it that have changed. With an @ and the version that \"bowline\npins\" prints, a tool is approved only if it is still what you have read.",
+		Example: "  bowline pins approve files read_file@1f0c9a2b3d4e5f60",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return process.Usage(errors.New("name a server of the file"))
@@ -67,6 +67,9 @@ func printPins(out io.Writer, pins []admin.Pin) error {
 			if _, err := fmt.Fprintf(out, "  - %s: %s\n  + %s: %s\n", c.Member, orDash(render.Flat(c.Was)), c.Member, orDash(render.Flat(c.Is))); err != nil {
 				return err
 			}
+		}
+		if _, err := fmt.Fprintf(out, "  version: %s\n", p.Version); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -59,7 +59,13 @@ func TestPinsOfTheCommand(t *testing.T) {
 	bowline(t, "", "pins").want(t, 0, "  - description: -\n  + description: \"", "")
 	bowline(t, "", "pins", "approve").want(t, 2, "", "name a server")
 	bowline(t, "", "pins", "approve", "one", "none").want(t, 4, "", "no tool")
-	bowline(t, "", "pins", "approve", "one", "echo").want(t, 0, "", "")
+	bowline(t, "", "pins", "approve", "one", "echo@0123456789abcdef").want(t, 4, "", "no tool")
+	printed := bowline(t, "", "pins")
+	version := regexp.MustCompile(`(?m)^  version: ([0-9a-f]{16})$`).FindStringSubmatch(printed.stdout)
+	if version == nil {
+		t.Fatal(printed.stdout)
+	}
+	bowline(t, "", "pins", "approve", "one", "echo@"+version[1]).want(t, 0, "", "")
 	bowline(t, "", "pins").want(t, 0, "all tools are as they were approved", "")
 	if err := call(up); err != nil {
 		t.Error(err)
