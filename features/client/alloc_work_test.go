@@ -13,7 +13,6 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -77,11 +76,6 @@ func connected(t *testing.T, over transport.Transport, o client.Options) *client
 	}
 	t.Cleanup(func() { session.Close(context.Background()) })
 	return session
-}
-
-func accepting(t *testing.T, s *server.Server) transport.Transport {
-	t.Cleanup(func() { s.Close(context.Background()) })
-	return inmem.New(s.Accept, inmem.Options{})
 }
 
 func connectAndClose(t *testing.T) func() error {

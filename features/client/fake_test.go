@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -209,6 +210,12 @@ func toolNames(t *testing.T, s *client.Session) (names []string, ended error) {
 }
 
 func outbound(raw string) transport.Outbound { return transport.Outbound{Frame: []byte(raw)} }
+
+// accepting leads to a server of this process.
+func accepting(t *testing.T, s *server.Server) transport.Transport {
+	t.Cleanup(func() { s.Close(context.Background()) })
+	return inmem.New(s.Accept, inmem.Options{})
+}
 
 // pass lets time pass in a bubble of testing/synctest.
 func pass(d time.Duration) {

@@ -25,7 +25,7 @@ func TestTheNoteFollowsTheRecords(t *testing.T) {
 		}
 		for n := range uint64(3) {
 			write(trail, 0, 1)
-			time.Sleep(2 * headInterval)
+			<-time.NewTimer(2 * headInterval).C
 			noted("soon after a record", n+2) // after that of the start
 		}
 		inTheWay := path + headEnd + ".new"
@@ -33,12 +33,12 @@ func TestTheNoteFollowsTheRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(trail, 0, 1)
-		time.Sleep(2 * headInterval)
+		<-time.NewTimer(2 * headInterval).C
 		noted("it cannot be noted", 4)
 		if err := os.Remove(inTheWay); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * againTime)
+		<-time.NewTimer(2 * againTime).C
 		noted("it can be noted again", 5)
 		if err := trail.Close(); err != nil {
 			t.Error(err)

@@ -168,6 +168,13 @@ func (r *reports) listenFailed(l *listening, err error, over bool) {
 	if l.failed = err; err == nil {
 		l.failed = errors.New("client: the server ended the subscription")
 	}
+	// No acknowledgement will end the one before. It would go on until the session ends, and the server would report to
+	// nobody. A newest one that fails for another reason leaves it alone: it asks for what is wanted still, and nothing
+	// else does.
+	if r.listening == l && r.replaced != nil && errors.Is(err, errNothingToReport) {
+		r.replaced.cancel()
+		r.replaced = nil
+	}
 	// Watchers must not wait for reports that never come: they ask again, and get the error.
 	earlier := r.replaced != nil && r.replaced.granted != nil // it continues to report
 	if over && r.listening == l && !earlier {
