@@ -112,6 +112,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 		{Tools, `{"name":"t","inputSchema":{"d":"` + strings.Repeat("x", MaxEntry) + `"}}`, "more than 1048576"},
 		{Tools, `{"name":"t","inputSchema":{},"x":"` + strings.Repeat("x", 4*MaxEntry) + `"}`, "it has 41"},
 		{Tools, `{"name":"t","inputSchema":{},"description":"` + big + `"}`, `the description of "t" has 131072 bytes, and is cut to 65536`},
+		{Tools, `{"name":"t","inputSchema":{},"description":"` + big[:MaxDescription] + `"}`, ""},
 		{Prompts, `{"name":"p","arguments":[]}`, ""},
 		{Prompts, `{"name":"p","arguments":{}}`, `the arguments of "p" has the wrong type`},
 		{Resources, `{"uri":"file:///a","name":"a"}`, ""},

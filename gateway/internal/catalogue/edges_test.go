@@ -85,6 +85,41 @@ func TestDepthOfAnEntry(t *testing.T) {
 	}
 }
 
+// The file describes tools, also those that do not describe themselves.
+//
+// Guarantees: G-0090.8
+func TestDescribedTools(t *testing.T) {
+	files := Server{Name: "files", Describe: map[string]string{"a": "<one>", "b": "two"}}
+	s := Empty().Apply(planned(files), []Server{files}).Learn(files, Tools, List{Entries: []json.RawMessage{
+		json.RawMessage(`{"name":"a","inputSchema":{}}`), json.RawMessage(`{"name":"b","description":"old","inputSchema":{}}`), json.RawMessage(`{"name":"c","inputSchema":{}}`),
+	}})
+	for name, want := range map[string]string{
+		"files__a": `{"description":"<one>","name":"files__a","inputSchema":{}}`,
+		"files__b": `{"name":"files__b","description":"two","inputSchema":{}}`,
+		"files__c": `{"name":"files__c","inputSchema":{}}`,
+	} {
+		if tool, _ := s.Find(Tools, name); string(tool.Raw) != want {
+			t.Errorf("got %s, want %s", tool.Raw, want)
+		}
+	}
+}
+
+// A URI that a server could take for another one is not plain.
+//
+// Guarantees: G-0098.13
+func TestPlainURIs(t *testing.T) {
+	for uri, want := range map[string]bool{
+		"file:///a/b.txt?x=1#y": true, "file:///a%20b": true, "file:///a%2Fb": true, "a..b": true, "file:///%C3%A9": true, "file:///a%2520b": true,
+		"file:///%41": false, "file:///%7a": false, "file:///%39": false, "file:///a%2db": false, "file:///a%5fb": false, "file:///a%7Eb": false,
+		"file:///a/../b": false, "file:///a/./b": false, `file:///a\..\b`: false, "file:///a/..": false, "file:///a/%2e%2e/b": false, "file:///a%2F..%2Fb": false, "file:///a%252F..%252Fb": false,
+		"file:///a%": false, "file:///a%4": false, "file:///a%zz": false, "file:///a%252525252525b": false,
+	} {
+		if got := IsPlain(uri); got != want {
+			t.Errorf("%s: %v", uri, got)
+		}
+	}
+}
+
 // A description is cut between two characters, and notices quote 128 bytes.
 //
 // Guarantees: G-0090.9

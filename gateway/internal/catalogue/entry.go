@@ -68,7 +68,7 @@ func (e entry) named(plan *names.Plan, of Server, kind Kind) entry {
 	e.item, e.notice = Item{Server: of.Name, Own: e.own, Name: e.own, Raw: raw, ReadOnly: e.reads}, ""
 	if kind == Tools || kind == Prompts {
 		e.item.Name, e.notice = plan.Name(of.Name, of.called(kind, e.own))
-		if e.item.Name != e.own && e.item.Name != "" {
+		if e.item.Name != e.own { // one without a name is not offered
 			e.item.Raw = splice(raw, name, e.item.Name)
 		}
 	}

@@ -39,12 +39,12 @@ func members(raw []byte) (map[string]span, error) {
 	for d.PeekKind() == '"' {
 		token, err := d.ReadToken()
 		if err != nil {
-			return nil, fmt.Errorf("it is no JSON: %w", err)
+			return nil, noJSON(err)
 		}
 		name := token.String()
 		value, err := d.ReadValue()
 		if err != nil {
-			return nil, fmt.Errorf("it is no JSON: %w", err)
+			return nil, noJSON(err)
 		}
 		if _, repeated := found[name]; repeated {
 			return nil, fmt.Errorf("it repeats the member %s", shown(name))
@@ -56,10 +56,12 @@ func members(raw []byte) (map[string]span, error) {
 		found[name] = span{end - len(value), end}
 	}
 	if _, err := d.ReadToken(); err != nil {
-		return nil, fmt.Errorf("it is no JSON: %w", err)
+		return nil, noJSON(err)
 	}
 	return found, nil
 }
+
+func noJSON(err error) error { return fmt.Errorf("it is no JSON: %w", err) }
 
 // depth returns how deep a valid value is nested.
 func depth(value []byte) (deepest int) {
