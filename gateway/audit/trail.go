@@ -115,9 +115,11 @@ func Open(path string, o Options) (*Trail, error) {
 	return t, nil
 }
 
-// Write appends a record. Of requests that were denied to somebody without a login, one in a second has a record once sixty are written: who has no token must not be able to fill
-// the disk. The trail says how many the others were. The record's Version, Number, Node and Previous are set by the trail. It never fails: what cannot be written is counted, and the trail says how many it
+// Write appends a record, and sets its Version, Number, Node and Previous. It never fails: what cannot be written is counted, and the trail says how many it
 // were. After Close it does nothing.
+//
+// Requests that were denied to somebody without a login have sixty records at once, and then one a second, so that who has no token cannot fill the disk. The
+// trail says how many the others were.
 func (t *Trail) Write(ctx context.Context, r Record) {
 	if r.Principal == "" && r.Outcome == outcomeDenied && !t.admit(time.Now()) {
 		return

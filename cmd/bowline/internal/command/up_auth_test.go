@@ -39,6 +39,17 @@ func callWith(t *testing.T, to *streamable.Client, token string) (string, error)
 	return client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "hello"})
 }
 
+// freeAddress returns an address of this machine that nobody listens on, for what has to know its own URL before it starts.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
 // newUser makes a token.
 func newUser(t *testing.T, args ...string) (token string) {
 	t.Helper()
@@ -180,12 +191,7 @@ func writeCertificate(t *testing.T, cert, key string) *x509.CertPool {
 //
 // Guarantees: G-0097.7
 func TestUpWithOAuth(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	address := freeAddress(t)
 	url := "http://" + address + "/mcp"
 	as := authtest.Start(t, authtest.Options{Resource: url})
 	path := filepath.Join(t.TempDir(), "mcp.json")

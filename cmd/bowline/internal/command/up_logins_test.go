@@ -144,12 +144,7 @@ func TestUpLogsUsersIn(t *testing.T) {
 //
 // Guarantees: G-0102.6, G-0102.9
 func TestUpExchangesTokens(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	address := freeAddress(t)
 	url := "http://" + address + "/mcp"
 	as, resource := halfOpen(t, authtest.Options{Clients: []authtest.Client{{ID: "gateway", Secret: "S3CRET", Auth: "client_secret_basic"}}})
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
