@@ -197,7 +197,7 @@ func formOf[T any](t reflect.Type, suggest []T) (form typed.Schema, missing type
 	// client/elicitation).
 	form.AdditionalProperties = nil
 	for name, property := range form.Properties {
-		if len(property.Types) == 2 && slices.Contains(property.Types, "null") { // a pointer
+		if slices.Contains(property.Types, "null") { // a pointer
 			property.Type = slices.DeleteFunc(property.Types, func(kind string) bool { return kind == "null" })[0]
 			property.Types = nil
 		}
@@ -218,8 +218,8 @@ func formOf[T any](t reflect.Type, suggest []T) (form typed.Schema, missing type
 		panic(err)
 	}
 	for name, value := range values {
-		if property := form.Properties[name]; property != nil && string(value) != `""` && string(value) != "null" {
-			property.Default = value
+		if string(value) != `""` && string(value) != "null" { // neither says anything
+			form.Properties[name].Default = value
 		}
 	}
 	return form, missing

@@ -114,7 +114,7 @@ func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemet
 // Note adds something to the Record of the request that is being served: what only its handler knows, and who reads records wants to know. It replaces what was
 // added before. Nothing happens if ctx is not that of a handler.
 func Note(ctx context.Context, note any) {
-	if r := RequestFrom(ctx); r != nil && r.call != nil {
+	if r := RequestFrom(ctx); r != nil {
 		r.call.mu.Lock()
 		defer r.call.mu.Unlock()
 		r.call.note = note

@@ -52,7 +52,7 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 		result, err = converseLegacy(ctx, c, i)
 	}
 	// Any handler may return InputRequired. Without Asks, the time of the call begins only now; with it, ctx has its end already.
-	if err != nil && requiresInput(err) {
+	if requiresInput(err) {
 		ctx, cancel := rs.BoundCall(ctx)
 		defer cancel()
 		result, err = repeat(ctx, c, result, err, i.run)
@@ -241,7 +241,7 @@ func (c *call) Joined(q asking.Questioner, id string) {
 func questionerFrom(ctx context.Context) (asking.Questioner, error) {
 	r := RequestFrom(ctx)
 	switch {
-	case r == nil || r.call == nil:
+	case r == nil:
 		return nil, ErrNoRequest
 	case r.call.asked == nil || r.call.asked.questioner == nil:
 		return nil, ErrNotAsking

@@ -57,7 +57,7 @@ func checkHeaders(c *call, params []paramheader.Argument, arguments json.RawMess
 // the handler. The features of this server need no such call.
 func CheckHeaders(ctx context.Context, tool, params json.RawMessage) error {
 	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok || !c.modern || c.Origin.Headers == nil || !bytes.Contains(tool, []byte(paramheader.Keyword)) {
+	if !ok || !bytes.Contains(tool, []byte(paramheader.Keyword)) { // as of most calls; checkHeaders knows of all else
 		return nil
 	}
 	schema, _ := jsonrpc.Member(tool, "inputSchema")

@@ -41,7 +41,7 @@ func setLogLevel(ctx context.Context, c *call, params *protocol.SetLogLevelParam
 // Outside of a request the logger does nothing.
 func Logger(ctx context.Context) *slog.Logger {
 	r := RequestFrom(ctx)
-	if r == nil || r.call == nil {
+	if r == nil {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(&clientLog{call: r.call})
@@ -54,7 +54,7 @@ func (s *Session) Logger() *slog.Logger { return slog.New(&clientLog{session: s}
 // Log sends a log message that the program has got from another server to the client of the present request, as it is. Otherwise it works
 // like a message of Logger: the client gets it if it wants its level, within the rate, and Log never waits.
 func Log(ctx context.Context, m *protocol.LogMessageParams) {
-	if r := RequestFrom(ctx); r != nil && r.call != nil {
+	if r := RequestFrom(ctx); r != nil {
 		(&clientLog{call: r.call}).pass(ctx, m)
 	}
 }
@@ -66,7 +66,7 @@ func (s *Session) Log(ctx context.Context, m *protocol.LogMessageParams) {
 
 // LogLevel returns the level from which the client of the present request wants log messages; "" for none.
 func LogLevel(ctx context.Context) protocol.LogLevel {
-	if r := RequestFrom(ctx); r != nil && r.call != nil {
+	if r := RequestFrom(ctx); r != nil {
 		return (&clientLog{call: r.call}).level()
 	}
 	return ""

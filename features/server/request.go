@@ -135,7 +135,7 @@ type Number interface {
 // nothing.
 func Progress[N Number](ctx context.Context, done, total N, message string) {
 	r := RequestFrom(ctx)
-	if r == nil || r.call == nil {
+	if r == nil {
 		return
 	}
 	c := r.call
