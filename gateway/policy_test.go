@@ -182,7 +182,7 @@ func TestNothingHiddenIsReached(t *testing.T) {
 		}
 		block := `{"policy":[` + strings.Join(rules, ",") + `]`
 		if rapid.Bool().Draw(rt, "personas") {
-			block += fmt.Sprintf(`,"personas":{"p":{"who":"*","deny":%s},"q":{"who":"ada","allow":%s}}`, patterns.Draw(rt, "deny"), patterns.Draw(rt, "allow"))
+			block += fmt.Sprintf(`,"personas":{"p":{"who":"*","deny":%s},"q":{"who":"token ada","allow":%s}}`, patterns.Draw(rt, "deny"), patterns.Draw(rt, "allow"))
 		}
 		f := withPolicy(t, protocol.Latest, block+"}", gateway.Options{})
 		session := f.client(rapid.SampledFrom([]string{protocol.LatestLegacy, protocol.Latest}).Draw(rt, "era"), client.Options{})

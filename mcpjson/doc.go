@@ -66,7 +66,7 @@
 // those, with who, servers, allow, deny and readOnly; see Policy), groups (the same without who), pins (warn, block or off), and start, idleStop and maxLife of those servers that do
 // not say otherwise. An unknown key in it is a mistake.
 //
-// A key with the value null counts as absent. Any other key is ignored, with a notice;
+// A key with the value null counts as absent; in a block bowline it is a mistake where it could lift a limit. Any other key is ignored, with a notice;
 // see Server.Notices. Settings of a command are ignored in a server with a url, and headers in
 // one with a command.
 //

@@ -302,9 +302,9 @@ func (f *File) outline(v *values, root node) (lists []member) {
 		switch {
 		case m.name == "inputs":
 			f.inputs = m.node
-		case m.name == "bowline" && m.value.Kind() != 'n':
+		case m.name == "bowline":
 			f.gateway = m.node
-		case m.name == "bowline", m.value.Kind() == 'n' && slices.Contains(listNames[:], m.name): // as if it were not there
+		case m.value.Kind() == 'n' && slices.Contains(listNames[:], m.name): // as if it were not there
 		case !slices.Contains(listNames[:], m.name):
 			f.ignored = append(f.ignored, m.path)
 		default:

@@ -152,7 +152,7 @@ func TestText(t *testing.T) {
 		"comment at end":   `{"mcpServers": {"a": {"command": "x", "args": ["//", "/* */", ",]"]}}} // the end`,
 		"trailing commas":  `{"mcpServers": {"a": {"command": "x", "args": ["//", "/* */", ",]",],},},}`,
 		"carriage returns": "{\r\n\"mcpServers\": {// a\r\n\"a\": {\"command\": \"x\", \"args\": [\"//\", \"/* */\", \",]\"]}}}\r\n",
-		"null settings":    `{"servers": null, "mcpServers": {"a": {"url": null, "type": null, "env": null, "timeout": null, "bowline": null, "command": "x", "args": ["//", "/* */", ",]"]}}}`,
+		"null settings":    `{"servers": null, "mcpServers": {"a": {"url": null, "type": null, "env": null, "timeout": null, "bowline": {"start": null, "requestTimeout": null}, "command": "x", "args": ["//", "/* */", ",]"]}}}`,
 	} {
 		if diff := cmp.Diff(want, all(t, mustParse(t, text, nil))); diff != "" {
 			t.Errorf("%s: servers (-want +got):\n%s", name, diff)

@@ -55,7 +55,7 @@ type Grant struct {
 	Place string // such as mcp.json:12:7: bowline.policy[0]
 	Name  string // of a persona or a group
 	// Who has it, unless it is a group: * stands for everybody, group:NAME for a group, claim:NAME=VALUE for those whose login says so, and everything else for the identity of
-	// a user, such as "token ada". In all of them * stands for any text, and ? for one character.
+	// a user, such as "token ada", which has a space in it. In all of them * stands for any text, and ? for one character.
 	Who      []string
 	Servers  []string  // to which it is limited; nil: it is not
 	Allow    []Pattern // nil: everything in a persona and a group, nothing in a rule

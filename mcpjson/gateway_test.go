@@ -17,9 +17,8 @@ import (
 func TestTheBlockOfAGateway(t *testing.T) {
 	bare := ""
 	for text, want := range map[string]Gateway{
-		`{"servers": {}}`:                  {},
-		`{"servers": {}, "bowline": null}`: {},
-		`{"servers": {}, "bowline": {}}`:   {},
+		`{"servers": {}}`:                {},
+		`{"servers": {}, "bowline": {}}`: {},
 		`{"servers": {}, "bowline": {"http": "${HOST}:8080", "maxName": 60, "prefix": "", "catalogue": "c.json", "roots": ["file:///r", "/s t", "u"],
 			"admin": {"socket": "/run/s", "http": "[::1]:0"}, "start": "demand", "idleStop": "1s", "maxLife": "off"}}`: {
 			HTTP: "localhost:8080", MaxName: 60, Prefix: &bare, Catalogue: filepath.FromSlash("/p/c.json"), Roots: []string{"file:///r", "file:///s%20t", "file:///p/u"},
@@ -39,7 +38,7 @@ func TestTheBlockOfAGateway(t *testing.T) {
 			Groups: []Grant{{Place: "/p/mcp.json:1:47: bowline.groups.g-1", Name: "g-1", Servers: []string{"s"}, ReadOnly: true}, {Place: "/p/mcp.json:1:92: bowline.groups.h", Name: "h"}}}},
 		`{"servers": {}, "bowline": {"pins": "block"}}`:                                       {Pins: "block"},
 		`{"servers": {}, "bowline": {"policy": [], "personas": {}}}`:                          {Policy: Policy{Rules: []Grant{}, Personas: []Grant{}}},
-		`{"servers": {}, "bowline": {"policy": null, "personas": null}}`:                      {},
+		`{"servers": {}, "bowline": {"url": null, "http": null}}`:                             {},
 		`{"servers": {}, "bowline": {"roots": [], "http": ":80", "admin": {"socket": null}}}`: {HTTP: ":80", Roots: []string{}},
 	} {
 		f, err := parse("/p/mcp.json", text, variables{"HOST": "localhost"})
@@ -71,7 +70,7 @@ func TestHosting(t *testing.T) {
 		`{"start": "eager", "idleStop": "off", "prompts": {"deny": ["*"]}, "resources": {"allow": ["file:*"], "deny": []}}`: {Life: Life{Start: "eager", IdleStop: -1}, Prompts: Filter{Deny: []string{"*"}}, Resources: Filter{Allow: []string{"file:*"}}},
 		`{"concurrency": 8, "toolRates": {"*": 60, "create": 5}}`:                                                           {Concurrency: 8, ToolRates: map[string]int{"*": 60, "create": 5}},
 		`{"tools": {"rename": {"a": "b"}, "describe": {"a": "what it does"}}}`:                                              {Rename: map[string]string{"a": "b"}, Describe: map[string]string{"a": "what it does"}},
-		`{"prefix": null, "start": null, "idleStop": null, "tools": null, "prompts": {"allow": null}}`:                      {},
+		`{"prefix": null, "start": null, "idleStop": null, "tools": {"rename": null}}`:                                      {},
 	} {
 		s := read(t, written)
 		if diff := cmp.Diff(want, s.Hosting); diff != "" {
@@ -170,6 +169,87 @@ func TestMistakesOfAGateway(t *testing.T) {
 		if got := mistakes(t, c.text, variables{"SECRET": "s3cret"}); got != c.want {
 			t.Errorf("%s\ngot  %s\nwant %s", c.text, got, c.want)
 		}
+	}
+}
+
+// Null opens nothing: where it could lift a limit, it is a mistake that says what to write.
+//
+// Guarantees: G-0018.23
+func TestNullLiftsNoLimit(t *testing.T) {
+	top := func(block string) string {
+		return "{\"servers\": {\"s\": {\"command\": \"x\"}}, \"bowline\":\n" + block + "}"
+	}
+	const null = ": null could mean everything or nothing: write "
+	for _, c := range []struct{ text, place, instead string }{
+		{top(`null`), "2:1: bowline", ""},
+		{top(`{"policy": null}`), "2:12: bowline.policy", "an array, which may be []"},
+		{top(`{"personas": null}`), "2:14: bowline.personas", "a value"},
+		{top(`{"policy": [{"who": null, "allow": ["*"]}]}`), "2:21: bowline.policy[0].who", `"*" for everybody, or [] for nobody`},
+		{top(`{"policy": [{"allow": ["*"], "deny": null}]}`), "2:38: bowline.policy[0].deny", "an array, which may be []"},
+		{top(`{"personas": {"p": {"who": "*", "servers": null}}}`), "2:44: bowline.personas.p.servers", "an array, which may be []"},
+		{top(`{"personas": {"p": {"who": "*", "allow": null}}}`), "2:42: bowline.personas.p.allow", "an array, which may be []"},
+		{top(`{"personas": {"p": {"who": "*", "readOnly": null}}}`), "2:45: bowline.personas.p.readOnly", "a value"},
+		{top(`{"groups": {"g": {"deny": null}}}`), "2:27: bowline.groups.g.deny", "an array, which may be []"},
+		{top(`{"auth": null}`), "2:10: bowline.auth", "a value"},
+		{top(`{"auth": {"issuers": ["https://i"], "scopes": null}}`), "2:47: bowline.auth.scopes", "an array, which may be []"},
+		{top(`{"audit": {"file": "a", "sync": null}}`), "2:33: bowline.audit.sync", "a value"},
+		{top(`{"pins": null}`), "2:10: bowline.pins", "a value"},
+		{top(`{"rate": {"perMinute": null}}`), "2:24: bowline.rate.perMinute", "a value"},
+		{server(`"url": "http://h", "bowline": null`), "2:37: servers.a.bowline", "a value"},
+		{server(`"url": "http://h", "bowline": {"login": null}`), "2:47: servers.a.bowline.login", "a value"},
+		{server(`"url": "http://h", "bowline": {"share": null}`), "2:47: servers.a.bowline.share", "a value"},
+		{server(`"url": "http://h", "bowline": {"tools": {"deny": null}}`), "2:56: servers.a.bowline.tools.deny", "an array, which may be []"},
+		{server(`"url": "http://h", "bowline": {"resources": null}`), "2:51: servers.a.bowline.resources", "a value"},
+		{server(`"url": "http://h", "bowline": {"concurrency": null}`), "2:53: servers.a.bowline.concurrency", "a value"},
+	} {
+		want := "m:" + c.place + null + c.instead + ", or remove the key"
+		if c.instead == "" {
+			want = "m:" + c.place + ": expected an object, got null"
+		}
+		if got := mistakes(t, c.text, nil); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", c.text, got, want)
+		}
+	}
+}
+
+// A text that can mean nobody is a mistake, since a rule that denies something to nobody denies nothing. What may be an identity of a login of a program's own is none.
+//
+// Guarantees: G-0098.17
+func TestNobody(t *testing.T) {
+	const (
+		tokens  = `"auth": {"tokens": "t"}, `
+		issuers = `"auth": {"issuers": ["https://i"]}, `
+	)
+	for _, c := range []struct{ auth, who, want string }{
+		{"", "ada", "no user is called that: write token NAME, group:NAME, or an issuer, a space and a subject"},
+		{"", "token", "no user is called that: write token NAME, group:NAME, or an issuer, a space and a subject"},
+		{"", "groups:dev", "no user is called that: write token NAME, group:NAME, or an issuer, a space and a subject"},
+		{"", "https://i", "an issuer alone is no user: add a space and the subject, or a space and * for all of its users"},
+		{"", "token ada ", "it begins or ends with a space, as no user does"},
+		{"", " *", "it begins or ends with a space, as no user does"},
+		{"", "Token ada", "write token in lower case, or nobody is meant"},
+		{"", "HOST *", "write host in lower case, or nobody is meant"},
+		{"", "Group:dev", "write group: in lower case, or nobody is meant"},
+		{"", "group:", "it has no value: write * in its place for any"},
+		{"", "claim:mail=", "it has no value: write * in its place for any"},
+		{"", "token  ada", "no token has such a name: there are only letters, digits and . _ @ - in them"},
+		{"", "token ada/x", "no token has such a name: there are only letters, digits and . _ @ - in them"},
+		{tokens, "group:dev", "users of the file of tokens have no groups and no claims: name them, such as token ada"},
+		{issuers, "https://i/ x", "auth.issuers does not have this issuer: write it exactly as there"},
+		{issuers, "https://i x", ""}, {issuers, "https://* x", ""}, {issuers, "group:dev", ""}, {issuers, "claim:a=b", ""}, {issuers, "claim:a=*", ""},
+		{"", "*", ""}, {"", "?*", ""}, {"", "ad*", ""}, {"", "token a.d-a_1@x", ""}, {"", "token *", ""}, {"", "host 1", ""}, {"", "ldap ada lovelace", ""}, {"", "https://i *", ""}, {"", "https://i x y", ""},
+	} {
+		text := "{\"servers\": {}, \"bowline\": {" + c.auth + "\"policy\": [{\"deny\": [\"*\"], \n\"who\": \"" + c.who + "\"}]}}"
+		if c.want == "" {
+			if err := mustParse(t, text, nil).Check(); err != nil {
+				t.Errorf("%q: %v", c.who, err)
+			}
+		} else if got, want := mistakes(t, text, nil), "m:2:8: bowline.policy[0].who: "+c.want; got != want {
+			t.Errorf("%q: %s, want %s", c.who, got, want)
+		}
+	}
+	if got := mistakes(t, strings.Replace(server(`"command": "x"`), `{"servers"`, `{"bowline": {"policy": [{"deny": ["a/"]}]}, "servers"`, 1), nil); got != "m:1:35: bowline.policy[0].deny[0]: it names nothing: add * for everything that the server has, or a name" {
+		t.Errorf("a pattern without a name: %s", got)
 	}
 }
 

@@ -128,7 +128,7 @@ func readGateway(v *values, n node) *Gateway {
 	}
 	_, g.URL, _ = v.string(own["url"])
 	g.Login, g.TrustedProxies = readLogin(v, own["auth"]), readProxies(v, own["trustedProxies"])
-	g.Audit, g.Policy = readAudit(v, own["audit"]), readPolicy(v, own)
+	g.Audit, g.Policy = readAudit(v, own["audit"]), readPolicy(v, own, g.Login)
 	g.Pins = readOneOf(v, own["pins"], PinModes())
 	adminNames := []string{"socket", "http"}
 	admin := v.settings(own["admin"], v.unknown(adminNames), adminNames...)

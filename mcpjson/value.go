@@ -99,7 +99,7 @@ func membersOf(n node, object *hujson.Object) iter.Seq[member] {
 }
 
 // settings returns the members of an object by name, without those that are
-// null. It calls other for each unknown name.
+// null, which is a mistake in one that limits something. It calls other for each unknown name.
 func (v *values) settings(n node, other func(member), known ...string) map[string]node {
 	settings := map[string]node{}
 	for _, m := range v.members(n) {
@@ -108,9 +108,27 @@ func (v *values) settings(n node, other func(member), known ...string) map[strin
 			other(m)
 		case m.value.Kind() != 'n':
 			settings[m.name] = m.node
+		case inPlaceOfNull(m.name) != "":
+			v.wrong(m.node, "null could mean everything or nothing: write %s, or remove the key", inPlaceOfNull(m.name))
 		}
 	}
 	return settings
+}
+
+// inPlaceOfNull returns what to write for a key of ours by which somebody is limited, or something
+// kept, and "" for all others, among them all keys of hosts. A program that writes files, and has no
+// value for such a key, must not open what it was to close.
+func inPlaceOfNull(key string) string {
+	switch key {
+	case "who":
+		return `"*" for everybody, or [] for nobody`
+	case "policy", "allow", "deny", "servers", "issuers", "scopes", "trustedProxies", "allowHosts":
+		return "an array, which may be []"
+	case "personas", "groups", "bowline", "auth", "login", "exchange", "audit", "rate", "toolRates", "tools", "prompts", "resources",
+		"readOnly", "sync", "dpop", "tokens", "file", "issuer", "audience", "pins", "share", "arguments", "onFull", "keep", "perMinute", "inFlight", "concurrency":
+		return "a value"
+	}
+	return ""
 }
 
 func (v *values) ignore(m member) { v.ignored = append(v.ignored, m.path) }

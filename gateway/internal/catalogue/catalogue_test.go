@@ -197,7 +197,7 @@ func TestNoticesOfNames(t *testing.T) {
 
 // What is not offered is not found either, and deny wins.
 //
-// Guarantees: G-0090.10
+// Guarantees: G-0090.10, G-0098.17
 func TestFilters(t *testing.T) {
 	s := Server{Name: "s", Filter: map[Kind]Filter{Tools: {Allow: []string{"read_*", "list"}, Deny: []string{"*secret*"}}, Resources: {Allow: []string{}}}}
 	known := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tools("read_a", "read_secrets", "list", "lists", "delete")).
@@ -224,6 +224,8 @@ func TestFilters(t *testing.T) {
 		{"", "", true}, {"", "a", false}, {"*", "", true}, {"*", "abc", true}, {"a*", "abc", true}, {"a*", "ba", false}, {"*c", "abc", true},
 		{"a*a", "a", false}, {"a*a", "aa", true}, {"a*b*c", "axxbyyc", true}, {"a*b*c", "acb", false}, {"a?c", "abc", true}, {"a?c", "ac", false},
 		{"*a?c*", "xxabcx", true}, {"**", "x", true}, {"?", "", false}, {"[a]", "a", false}, {"*ab*ba*", "aba", false},
+		{"a?c", "aéc", true}, {"a??c", "aéc", false}, {"?", "世", true}, {"*?x*", "世x", true}, {"?", "\xff", true}, {"é*", "é", true}, {"*é", "aé", true}, {"*?é", "é", false}, {"*?", "é", true},
+		{"*é?*", "é", false}, {"*", "\xff", true}, {"**a*?", "éaé", true}, {"a*bc", "abbc", true}, {"a**", "a", true}, {"a*?", "a", false},
 	} {
 		if got := (Filter{Allow: []string{c.pattern}}).Offers(c.text); got != c.want {
 			t.Errorf("%q, %q: got %v", c.pattern, c.text, got)

@@ -5,6 +5,7 @@ package catalogue
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Filter says what is offered. In its patterns * stands for any text, and ? for one character.
@@ -24,38 +25,28 @@ func anyMatches(patterns []string, own string) bool {
 
 // Matches reports whether a text has the form of a pattern. It needs as many steps as both are long, multiplied.
 func Matches(pattern, text string) bool {
-	first, rest, several := strings.Cut(pattern, "*")
-	if !several {
-		return len(text) == len(pattern) && fits(pattern, text)
-	}
-	if !fits(first, text) {
-		return false
-	}
-	text = text[len(first):]
-	for {
-		part, after, more := strings.Cut(rest, "*")
-		if !more {
-			return len(text) >= len(part) && fits(part, text[len(text)-len(part):])
+	p, t, star, from := 0, 0, -1, 0 // where it is in both; the last *, and what of the text comes after what that stands for
+	for t < len(text) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, t
+			p++
+		case p < len(pattern) && pattern[p] == '?':
+			p, t = p+1, t+widthAt(text, t)
+		case p < len(pattern) && pattern[p] == text[t]:
+			p, t = p+1, t+1
+		case star < 0:
+			return false
+		default:
+			from += widthAt(text, from)
+			p, t = star+1, from
 		}
-		for !fits(part, text) {
-			if text == "" {
-				return false
-			}
-			text = text[1:]
-		}
-		text, rest = text[len(part):], after
 	}
+	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// fits reports whether a text begins with a pattern without *.
-func fits(pattern, text string) bool {
-	if len(text) < len(pattern) {
-		return false
-	}
-	for i := range len(pattern) {
-		if pattern[i] != '?' && pattern[i] != text[i] {
-			return false
-		}
-	}
-	return true
+// widthAt returns how many bytes a character has. One that is no UTF-8 is a character.
+func widthAt(text string, at int) int {
+	_, width := utf8.DecodeRuneInString(text[at:])
+	return width
 }

@@ -50,7 +50,7 @@ func TestDecisions(t *testing.T) {
 		{`"policy": [{"who": [], "allow": ["*"]}]`, ada, tool("a", "y"), "-policy: no rule"},
 		{`"policy": [{"who": "token *", "allow": ["*"]}]`, ada, tool("a", "y"), "+policy[0].allow[0]"},
 		{`"policy": [{"who": "token ad", "allow": ["*"]}]`, ada, tool("a", "y"), "-policy: no rule"},
-		{`"policy": [{"who": ["x", "token ada"], "allow": ["*"]}]`, ada, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": ["token x", "token ada"], "allow": ["*"]}]`, ada, tool("a", "y"), "+policy[0].allow[0]"},
 		{`"policy": [{"who": "*", "allow": ["*"]}]`, Who{}, tool("a", "y"), "+policy[0].allow[0]"},
 		{`"policy": [{"who": "?*", "allow": ["*"]}]`, Who{}, tool("a", "y"), "-policy: no rule"},
 		{`"policy": [{"who": "group:dev", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
@@ -126,11 +126,11 @@ func TestDecisions(t *testing.T) {
 func TestClasses(t *testing.T) {
 	var rules []string
 	for i := range mcpjson.MaxGrants {
-		rules = append(rules, fmt.Sprintf(`{"who": "u%d", "allow": ["a/t%d"]}`, i, i))
+		rules = append(rules, fmt.Sprintf(`{"who": "token u%d", "allow": ["a/t%d"]}`, i, i))
 	}
 	p := read(t, `"policy": [`+strings.Join(rules, ",")+`]`)
 	for _, i := range []int{0, 63, 64, 127, 255} {
-		class := p.ClassOf(Who{Identity: fmt.Sprint("u", i)})
+		class := p.ClassOf(Who{Identity: fmt.Sprint("token u", i)})
 		for _, j := range []int{0, 63, 64, 127, 255} {
 			if got := p.Decide(class, catalogue.Tools, catalogue.Item{Server: "a", Own: fmt.Sprint("t", j)}); got.Allowed != (i == j) {
 				t.Errorf("user %d and tool %d: %v", i, j, got)
