@@ -17,6 +17,7 @@ func TestObserver(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		a, b := join(t, s, "a"), join(t, s, "b")
 		e := s.Engine()
+		synctest.Wait() // until a has heard of b
 		o, err := cluster.Observe(t.Context(), e, options(""))
 		if err != nil {
 			t.Fatal(err)
