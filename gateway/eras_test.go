@@ -18,7 +18,9 @@ import (
 
 // questioner is a server with a tool for each kind of question, which returns what became of its question, and one that asks nothing.
 func questioner() (s *server.Server, runs func() int) {
-	s, n := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}), make(chan int, 1)
+	// It gives up before the gateway does: otherwise the gateway's "cancel" and its own end come at one moment.
+	expires := server.AskingOptions{Expiry: 9 * time.Minute}
+	s, n := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Asking: expires}), make(chan int, 1)
 	n <- 0
 	add := func(name string, ask func(context.Context) (string, error)) {
 		server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
