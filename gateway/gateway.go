@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/gateway/internal/search"
+	"github.com/bowline-mcp/bowline/gateway/internal/shared"
 	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
@@ -70,6 +71,10 @@ type Options struct {
 	// It is called for servers whose entry says "instances": "one". Nil: this gateway is the only one.
 	Exclusive func(name string, own transport.Transport) transport.Transport
 
+	// Shared is what all gateways of a cluster share of the servers: to what tools are pinned, and what a server offers that a gateway cannot reach; Node.Values of package
+	// cluster is one. Nil: this gateway is the only one.
+	Shared Shared
+
 	// Enrich says what is added to the result of a tool that its server has answered: what else is known of it, such as whose the data are. It is asked after everything that may
 	// refuse a call, and before the record of Audit. It cannot change what the server has said. If it fails, panics, takes longer than EnrichTime, adds more than 64 KiB, or 64 calls of it are running
 	// already, the result is as the server has sent it; the report counts that, and the log says why, once a minute. Its context ends with its time and with the call. The result of a task is not enriched. Nil: nothing
@@ -97,6 +102,7 @@ type Gateway struct {
 	server     *server.Server
 	set        *sessions.Set
 	known      *catalogue.Catalogue
+	shared     *shared.Shared
 	sight      sight
 	announcer  announcer
 	lifecycle  lifecycle
@@ -144,12 +150,12 @@ func New(o Options) *Gateway {
 	g.warmUntil.Store(new(time.Time))
 	g.enricher = newEnricher(o.Enrich, o.EnrichTime, g.log())
 	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake = g.known, g.announce, o.UserLogins, g.wakeFor
-	g.search.Call = g.callNamed
-	g.search.Snapshot, g.search.Visible = g.searched, g.searchable
+	g.search.Call, g.search.Snapshot, g.search.Visible = g.callNamed, g.searched, g.searchable
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, LoginCopy: g.loginCopy, OnDemand: g.lifecycle.isLater})
 	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known, g.lifecycle.sweep = g.set, g.log(), g.upstreams, g.isKept, g.isKnown, g.tasks.Sweep
 	g.lifecycle.begin()
+	g.beginToShare()
 	return g
 }
 
@@ -276,7 +282,7 @@ func (g *Gateway) LoginPages(at string) http.Handler {
 func (g *Gateway) Server() *server.Server { return g.server }
 
 func (g *Gateway) given() given {
-	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share, g.options.UserLogins != nil}
+	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share, g.options.UserLogins != nil, g.options.Shared != nil}
 }
 
 // HasGroup reports whether the file that was applied has a group of this name; see WithGroup.
@@ -317,9 +323,7 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	g.adopt(file, p)
 	g.announcer.add(g.sight.follow(p.policy)...)
 	defer g.notifier.notify()
-	until := time.Now().Add(warmUp)
-	g.warmUntil.Store(&until)
-	g.announcer.add(g.known.Apply(p.names, p.servers())...)
+	g.offer(p)
 	changes, err := g.set.Apply(ctx, file)
 	for _, e := range p.entries {
 		var failed error
@@ -331,6 +335,14 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	g.endLostTasks(ctx)
 	g.resume(ctx, slices.Collect(maps.Values(g.upstreams()))...)
 	return changes, err
+}
+
+// offer makes what is known of the servers of a plan what clients are offered.
+func (g *Gateway) offer(p *plan) {
+	until := time.Now().Add(warmUp)
+	g.warmUntil.Store(&until)
+	g.announcer.add(g.known.Apply(p.names, p.servers())...)
+	g.shared.Learn(p.servers()...)
 }
 
 // adopt makes a plan that of the gateway. What is known of a server that runs as before stays.
@@ -377,6 +389,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	err := g.server.Close(ctx)
 	g.lifecycle.Close()
 	err = errors.Join(err, g.enricher.close(ctx), g.set.Close(ctx))
+	g.shared.Close()
 	g.announcer.close()
 	return errors.Join(err, g.known.Save())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/search"
+	"github.com/bowline-mcp/bowline/gateway/internal/shared"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -80,10 +81,14 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 				list.Entries = nil
 			}
 		}
+		if kind == catalogue.Tools {
+			g.shared.Pin(ctx, of, list)
+		}
 		before := g.known.Snapshot().Changed(of.Name)
 		if g.known.Learn(of, kind, list) {
 			g.announcer.add(kind)
 		}
+		g.shared.Tell(of, kind)
 		if kind == catalogue.Tools {
 			g.warnOf(of.Name, before)
 		}
@@ -276,6 +281,21 @@ func (g *Gateway) isAway(name string) bool {
 			return false // nothing changes what it offers
 		}
 	}
+	return g.hasNoConnection(name)
+}
+
+// beginToShare makes the gateway one of a cluster, if it is one.
+func (g *Gateway) beginToShare() {
+	if g.options.Shared == nil {
+		return
+	}
+	g.shared = shared.New(g.options.Shared, g.known, g.log())
+	g.shared.Learned, g.shared.IsAway = func(kind catalogue.Kind) { g.announcer.add(kind) }, g.hasNoConnection
+	g.shared.Begin()
+}
+
+// hasNoConnection reports whether this gateway cannot ask a server now what it offers.
+func (g *Gateway) hasNoConnection(name string) bool {
 	session, running := g.set.Session(name)
 	return !running || session.Status().State != conn.Ready
 }

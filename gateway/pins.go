@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -35,22 +36,26 @@ func pinOf(c catalogue.Changed) admin.Pin {
 // Version of its admin.Pin: a tool that is another one by now is not approved then. A name with an @ in it needs that. It fails with
 // admin.ErrNoServer, or if a tool has not changed; then none is approved.
 func (g *Gateway) Approve(ctx context.Context, name string, tools ...string) error {
-	err := g.approve(name, tools)
+	err := g.approve(ctx, name, tools)
 	if g.options.Audit != nil {
 		g.options.Audit(ctx, eventOf(Admin, "approve", name, err))
 	}
 	return err
 }
 
-func (g *Gateway) approve(name string, tools []string) error {
-	if g.upstream(name) == nil {
+func (g *Gateway) approve(ctx context.Context, name string, tools []string) error {
+	u, now := g.upstream(name), g.known.Snapshot()
+	if u == nil {
 		return g.absent(name)
 	}
-	changed := g.known.Snapshot().Changed(name)
+	changed := now.Changed(name)
 	for _, tool := range tools {
 		if !slices.ContainsFunc(changed, func(c catalogue.Changed) bool { return c.IsCalled(tool) }) {
 			return fmt.Errorf("%s has no tool %s that has changed since it was approved, or it has changed once more: see bowline pins", name, quoted(tool))
 		}
+	}
+	if g.shared != nil && len(changed) > 0 {
+		return errors.Join(g.shared.Approve(ctx, u.Server, now.Approval(name, tools...)), g.known.Save())
 	}
 	if count, offered := g.known.Approve(name, tools...); count == 0 {
 		return fmt.Errorf("no tool of %s has changed since it was approved", name)

@@ -45,6 +45,7 @@ type given struct {
 	isOwn   func(url string) bool // nil: it is not known
 	share   string
 	perUser bool // users can log in at servers
+	shared  bool // pins are those of a cluster
 }
 
 // planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
@@ -77,7 +78,7 @@ func (p *plan) read(file *mcpjson.File, top *mcpjson.Gateway, o given, before ma
 		s, err := file.Server(name)
 		switch was, ok := before[name]; {
 		case err == nil:
-			p.entries = append(p.entries, entryOf(s, top, o.share))
+			p.entries = append(p.entries, entryOf(s, top, o))
 			if why := p.entries[len(p.entries)-1].wrong(urlOf(s), o); why != "" {
 				wrong[name] = why
 			}
@@ -105,15 +106,15 @@ func (e *entry) wrong(url string, o given) string {
 	}
 }
 
-func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, share string) entry {
+func entryOf(s *mcpjson.Server, top *mcpjson.Gateway, o given) entry {
 	how := s.Hosting
 	e := entry{
-		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe, Pins: top.Pins},
+		Server: catalogue.Server{Name: s.Name, Identity: catalogue.IdentityOf(s.Transport), Filter: filtersOf(how), Rename: how.Rename, Describe: how.Describe, Pins: top.Pins, Shared: o.shared},
 		called: names.Server{Name: s.Name, Prefix: cmp.Or(how.Prefix, top.Prefix)},
 		rule:   life.RuleOf(how.Life, top.Life),
 		limit:  limits.Rule{PerMinute: top.Rate.PerMinute, InFlight: top.Rate.InFlight, Concurrency: how.Concurrency, ToolRates: how.ToolRates},
 		modes:  s.Settings.ToolModes,
-		share:  cmp.Or(how.Share, share, shareAll),
+		share:  cmp.Or(how.Share, o.share, shareAll),
 		single: how.Instances == mcpjson.Instances()[1],
 	}
 	_, e.child = s.Transport.(*stdio.Command)

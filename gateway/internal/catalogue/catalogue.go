@@ -58,6 +58,11 @@ func (c *Catalogue) Approve(server string, tools ...string) (count int, changed 
 	return count, len(kinds) > 0
 }
 
+// Pin pins the tools of a server as a cluster has them; see [Snapshot.Pin]. It reports whether something else is offered now.
+func (c *Catalogue) Pin(of Server, sums map[string]string) bool {
+	return len(c.replace(func(s *Snapshot) *Snapshot { return s.Pin(of, sums) })) > 0
+}
+
 func (c *Catalogue) replace(by func(*Snapshot) *Snapshot) (changed []Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

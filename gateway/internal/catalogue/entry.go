@@ -228,3 +228,12 @@ func (e entry) check(kind Kind, found map[string]span) error {
 	}
 	return nil
 }
+
+// rawOf returns entries as the server has them.
+func rawOf(entries []entry) []json.RawMessage {
+	all := make([]json.RawMessage, len(entries))
+	for i, e := range entries {
+		all[i] = e.raw
+	}
+	return all
+}

@@ -59,6 +59,7 @@ type serverDocument struct {
 	Identity string                `json:"identity"`
 	Lists    map[Kind]listDocument `json:"lists"`
 	Pins     map[string]pin        `json:"pins,omitzero"`
+	Shared   bool                  `json:"shared,omitzero"` // the pins are those of a cluster
 }
 
 type listDocument struct {
@@ -109,10 +110,10 @@ func decodeFile(text []byte) (*Snapshot, error) {
 			return nil, fmt.Errorf("the server %q is there twice, or has no name", of.Name)
 		}
 		seen[of.Name] = true
-		one := server{Server: Server{Name: of.Name, Identity: of.Identity}, pins: of.Pins}
+		one := server{Server: Server{Name: of.Name, Identity: of.Identity, Shared: of.Shared}, pins: of.Pins}
 		for _, kind := range Kinds() {
 			if list, ok := of.Lists[kind]; ok {
-				one = one.with(empty.plan, kind, List{list.Entries, list.At, max(list.TTL, 0), list.Private})
+				one = one.with(empty.plan, kind, List{Entries: list.Entries, At: list.At, TTL: max(list.TTL, 0), Private: list.Private})
 			}
 		}
 		servers = append(servers, one)
@@ -140,7 +141,7 @@ func encodeFile(s *Snapshot) ([]byte, error) {
 	all := slices.Concat(s.servers, s.gone)
 	d := document{Version: 1, Servers: make([]serverDocument, len(all))}
 	for i, one := range all {
-		d.Servers[i] = serverDocument{one.Name, one.Identity, map[Kind]listDocument{}, one.pins}
+		d.Servers[i] = serverDocument{one.Name, one.Identity, map[Kind]listDocument{}, one.pins, one.Shared}
 		for kind, list := range one.lists {
 			d.Servers[i].Lists[kind] = listDocument{list.at, list.ttl, list.private, rawOf(list.entries)}
 		}
@@ -155,14 +156,6 @@ func encodeFile(s *Snapshot) ([]byte, error) {
 		return nil, fmt.Errorf("it would have %d bytes, above the limit of %d", text.Len(), MaxFile)
 	}
 	return text.Bytes(), nil
-}
-
-func rawOf(entries []entry) []json.RawMessage {
-	all := make([]json.RawMessage, len(entries))
-	for i, e := range entries {
-		all[i] = e.raw
-	}
-	return all
 }
 
 func write(path string, s *Snapshot) error {

@@ -66,6 +66,7 @@ type Changed struct {
 	Members []Member
 	Held    bool // clients do not see it
 	Version string
+	Unknown bool // the cluster has not said yet what it was
 }
 
 // versionOf tells apart what a tool has said of itself.
@@ -106,6 +107,9 @@ func (c *Changed) String() string {
 	held := ""
 	if c.Held {
 		held = ", and is not offered"
+	}
+	if c.Unknown {
+		return fmt.Sprintf("%s waits for the cluster, which cannot be asked what it was%s", shown(c.Own), held)
 	}
 	return fmt.Sprintf("%s has changed since it was approved (%s)%s: see bowline pins", shown(c.Own), strings.Join(names, ", "), held)
 }

@@ -22,7 +22,8 @@ type Server struct {
 	Rename   map[string]string // what single tools are called, before a prefix is added, by own name
 	Describe map[string]string // descriptions of single tools, in place of those of the server, by own name
 
-	Pins string // what becomes of a tool that has changed: Warn, which "" means, too, Block or Off
+	Pins   string // what becomes of a tool that has changed: Warn, which "" means, too, Block or Off
+	Shared bool   // pins are those of a cluster: a tool without one is not pinned here, and counts as changed until the cluster has one
 }
 
 // A List is what a server has answered to a request for a list, all pages together.
@@ -117,12 +118,22 @@ func (s *Snapshot) without(next []server) (gone []server) {
 // Learn returns the Snapshot with a new list of a server. A list of a server that is not there, or that has another
 // identity meanwhile, changes nothing.
 func (s *Snapshot) Learn(from Server, kind Kind, list List) *Snapshot {
-	i := slices.IndexFunc(s.servers, func(one server) bool { return one.Name == from.Name && one.Identity == from.Identity })
+	i := s.indexOf(from)
 	if i < 0 || !slices.Contains(Kinds(), kind) {
 		return s
 	}
+	return s.replaced(i, s.servers[i].with(s.plan, kind, list), kind)
+}
+
+// indexOf returns where a server is; -1: it is not there, or is another one meanwhile.
+func (s *Snapshot) indexOf(of Server) int {
+	return slices.IndexFunc(s.servers, func(one server) bool { return one.Name == of.Name && one.Identity == of.Identity })
+}
+
+// replaced returns the Snapshot with another server in a place, of which one list is another.
+func (s *Snapshot) replaced(i int, by server, kind Kind) *Snapshot {
 	next := &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), gone: s.gone, merged: maps.Clone(s.merged)}
-	next.servers[i] = next.servers[i].with(next.plan, kind, list)
+	next.servers[i] = by
 	next.merged[kind] = merge(next.plan, next.servers, kind)
 	return next
 }
@@ -131,7 +142,7 @@ func (s *Snapshot) Learn(from Server, kind Kind, list List) *Snapshot {
 func (s server) with(plan *names.Plan, kind Kind, list List) server {
 	entries, notices := accept(kind, list.Entries)
 	if kind == Tools {
-		s.pins = s.pin(entries)
+		s.pins = s.pin(entries, s.sums())
 	}
 	for i, e := range entries {
 		entries[i] = e.named(plan, s.Server, kind)
@@ -299,21 +310,30 @@ func (s *Snapshot) For(may func(Kind, Item) bool) *Snapshot {
 	return seen
 }
 
-// pin compares the tools of a new list with what they were, and pins those that are new. Those beyond MaxEntries, with the ones that have gone, count as
-// changed: nobody would know them again.
-func (s server) pin(entries []entry) map[string]pin {
-	pins := make(map[string]pin, len(s.pins))
+// sums returns to what tools are pinned, by pinName.
+func (s server) sums() map[string]string {
+	sums := make(map[string]string, len(s.pins))
 	for name, p := range s.pins {
-		pins[name] = pin{Sum: p.Sum}
+		sums[name] = p.Sum
+	}
+	return sums
+}
+
+// pin compares the tools of a list with what they are pinned to, and pins those that are new, unless the cluster does that. Those beyond MaxEntries, with the ones that have gone, count as
+// changed: nobody would know them again.
+func (s server) pin(entries []entry, sums map[string]string) map[string]pin {
+	pins := make(map[string]pin, len(sums))
+	for name, sum := range sums {
+		pins[name] = pin{Sum: sum}
 	}
 	for i := range entries {
 		e, name := &entries[i], pinName(entries[i].own)
 		sum := sumOf(definition(e.raw))
 		p, known := pins[name]
-		switch {
-		case !known && len(pins) < MaxEntries:
+		switch e.changed = false; {
+		case !known && !s.Shared && len(pins) < MaxEntries:
 			pins[name] = pin{Sum: sum}
-		case p.Sum == sum:
+		case known && p.Sum == sum:
 		default:
 			if e.changed = true; known {
 				pins[name] = pin{p.Sum, s.was(e.own, p.Sum)}
@@ -325,7 +345,7 @@ func (s server) pin(entries []entry) map[string]pin {
 
 // was returns the definition that a tool had, if it is still known.
 func (s server) was(own, sum string) json.RawMessage {
-	if was := s.pins[pinName(own)].Was; was != nil {
+	if was := s.pins[pinName(own)].Was; was != nil && sumOf(was) == sum {
 		return was
 	}
 	for _, e := range s.lists[Tools].entries {
@@ -344,7 +364,8 @@ func (s *Snapshot) Changed(name string) (all []Changed) {
 	for _, e := range one.lists[Tools].entries {
 		if e.changed && one.Pins != Off {
 			is := definition(e.raw)
-			all = append(all, Changed{name, e.own, differences(one.pins[pinName(e.own)].Was, is), one.Pins == Block, versionOf(is)})
+			p, pinned := one.pins[pinName(e.own)]
+			all = append(all, Changed{name, e.own, differences(p.Was, is), one.Pins == Block, versionOf(is), one.Shared && !pinned})
 		}
 	}
 	return all
@@ -361,10 +382,7 @@ func (s *Snapshot) Approve(name string, tools ...string) (next *Snapshot, count 
 	if count == 0 {
 		return s, 0
 	}
-	next = &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), gone: s.gone, merged: maps.Clone(s.merged)}
-	next.servers[i] = one
-	next.merged[Tools] = merge(next.plan, next.servers, Tools)
-	return next, count
+	return s.replaced(i, one, Tools), count
 }
 
 // approved returns the server with other pins, and how many of them are others.

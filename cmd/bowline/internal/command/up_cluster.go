@@ -53,4 +53,7 @@ func (j *joining) share(o *gateway.Options, endpoint *streamable.HandlerOptions)
 	j.node.Apply(&o.Server, endpoint)
 	o.Server.Tasks = nil
 	o.Exclusive = j.node.Exclusive
+	if values := j.node.Values(); values != nil {
+		o.Shared = values
+	}
 }

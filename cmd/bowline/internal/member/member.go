@@ -151,6 +151,14 @@ func (p *Node) Exclusive(name string, own transport.Transport) transport.Transpo
 	return p.node.Upstream(name, own, cluster.UpstreamOptions{})
 }
 
+// Values returns a store of values that all nodes share; nil in no cluster.
+func (p *Node) Values() *cluster.Values {
+	if p.node == nil {
+		return nil
+	}
+	return p.node.Values()
+}
+
 // Logins returns where all nodes keep logins; nil in no cluster.
 func (p *Node) Logins() auth.Store {
 	if p.node == nil {

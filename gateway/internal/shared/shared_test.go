@@ -1,0 +1,262 @@
+package shared
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/names"
+)
+
+// A memory is a Store of which reads may be old.
+type memory struct {
+	mu       sync.Mutex
+	values   map[string][]byte
+	numbers  map[string]uint64
+	old      map[string][]byte // what Load shows while it is late; nil: it is not
+	away     bool
+	watchers []chan []byte
+	saves    int
+}
+
+var errAway = errors.New("away")
+
+func newMemory() *memory {
+	return &memory{values: make(map[string][]byte), numbers: make(map[string]uint64)}
+}
+
+func (m *memory) Load(_ context.Context, key string) ([]byte, uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.away:
+		return nil, 0, errAway
+	case m.old[key] != nil:
+		return m.old[key], m.numbers[key] - 1, nil
+	}
+	return m.values[key], m.numbers[key], nil
+}
+
+func (m *memory) Save(_ context.Context, key string, value []byte, number uint64) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.away:
+		return false, errAway
+	case m.numbers[key] != number:
+		m.old = nil // the view is newer by the next attempt
+		return false, nil
+	}
+	m.values[key], m.numbers[key], m.saves = value, number+1, m.saves+1
+	for _, w := range m.watchers {
+		w <- value
+	}
+	return true, nil
+}
+
+func (m *memory) Watch(ctx context.Context, f func([]byte)) error {
+	heard := make(chan []byte, 1000)
+	m.mu.Lock()
+	if m.away {
+		m.mu.Unlock()
+		return errAway
+	}
+	for _, value := range m.values {
+		heard <- value
+	}
+	heard <- nil
+	m.watchers = append(m.watchers, heard)
+	m.mu.Unlock()
+	for {
+		select {
+		case value := <-heard:
+			f(value)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+var server = catalogue.Server{Name: "s", Identity: "i", Pins: catalogue.Block, Shared: true}
+
+// of returns what one gateway has, with the store.
+func of(t *testing.T, store Store) *Shared {
+	t.Helper()
+	plan, _ := names.Make(0, []names.Server{{Name: "s"}})
+	known := catalogue.New()
+	known.Apply(plan, []catalogue.Server{server})
+	s := New(store, known, slog.New(slog.DiscardHandler))
+	s.Learned, s.IsAway = func(catalogue.Kind) {}, func(string) bool { return true }
+	t.Cleanup(s.Close)
+	return s
+}
+
+func tools(texts map[string]string) (list catalogue.List) {
+	for name, text := range texts {
+		list.Entries = append(list.Entries, json.RawMessage(fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object"}}`, name, text)))
+	}
+	return list
+}
+
+func (s *Shared) lists(t *testing.T, texts map[string]string) {
+	t.Helper()
+	list := tools(texts)
+	s.Pin(t.Context(), server, list)
+	s.known.Learn(server, catalogue.Tools, list)
+}
+
+// A view of the store that is late does not bring back pins that were replaced.
+func TestAnOldViewOfThePins(t *testing.T) {
+	store := newMemory()
+	a, b := of(t, store), of(t, store)
+	a.lists(t, map[string]string{"t": "reads"})
+	old := map[string][]byte{}
+	for key, value := range store.values {
+		old[key] = bytes.Clone(value)
+	}
+	b.lists(t, map[string]string{"t": "obeys"})
+	if err := b.Approve(t.Context(), server, b.known.Snapshot().Approval("s", "t")); err != nil {
+		t.Fatal(err)
+	}
+	store.old = old
+	b.lists(t, map[string]string{"t": "obeys"})
+	if changed := b.known.Snapshot().Changed("s"); len(changed) > 0 {
+		t.Errorf("by an old view, %v", changed)
+	}
+	store.old = old
+	b.lists(t, map[string]string{"t": "obeys", "new": "reads"})
+	a.lists(t, map[string]string{"t": "reads", "new": "obeys"})
+	if changed := a.known.Snapshot().Changed("s"); len(changed) != 2 {
+		t.Errorf("what another has approved, and seen first, is taken for nothing: %v", changed)
+	}
+}
+
+// Many gateways pin and approve at the same time, and all agree in the end.
+func TestManyPinAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory()
+		var all []*Shared
+		for range 4 {
+			s := of(t, store)
+			s.Begin()
+			all = append(all, s)
+		}
+		var group sync.WaitGroup
+		for i, s := range all {
+			group.Go(func() {
+				r := rand.New(rand.NewPCG(1, uint64(i)))
+				for range 20 {
+					s.lists(t, map[string]string{"t": fmt.Sprint(r.IntN(3)), fmt.Sprint("t", r.IntN(9)): "reads"})
+					if sums := s.known.Snapshot().Approval("s"); sums != nil {
+						if err := s.Approve(t.Context(), server, sums); err != nil {
+							t.Error(err)
+						}
+					}
+					time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
+				}
+			})
+		}
+		group.Wait()
+		synctest.Wait()
+		for _, s := range all {
+			s.lists(t, map[string]string{"t": "1"})
+		}
+		for _, s := range all[1:] {
+			one, other := all[0].known.Snapshot().Sums(server), s.known.Snapshot().Sums(server)
+			if fmt.Sprint(one) != fmt.Sprint(other) {
+				t.Errorf("two disagree: %v and %v", one, other)
+			}
+		}
+		for _, s := range all {
+			s.Close()
+		}
+	})
+}
+
+// What could not be written is written later, and a list that the store has is not written again. One that is too long is left out.
+func TestListsAreToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory()
+		store.away = true
+		a := of(t, store)
+		a.Begin()
+		list := tools(map[string]string{"t": "reads"})
+		list.At = time.Now()
+		a.Pin(t.Context(), server, list)
+		a.known.Learn(server, catalogue.Tools, list)
+		a.Tell(server, catalogue.Tools)
+		time.Sleep(2 * retryEvery)
+		if len(a.known.Snapshot().Items(catalogue.Tools)) != 0 {
+			t.Error("a tool that the cluster has not pinned is offered")
+		}
+		store.mu.Lock()
+		store.away = false
+		store.mu.Unlock()
+		time.Sleep(2 * retryEvery)
+		if len(a.known.Snapshot().Items(catalogue.Tools)) != 1 || len(store.values) != 2 {
+			t.Errorf("when it is back, the store has %d values", len(store.values))
+		}
+		saves := store.saves
+		a.Tell(server, catalogue.Tools)
+		time.Sleep(2 * retryEvery)
+		if store.saves != saves {
+			t.Error("a list is written again")
+		}
+		long := catalogue.List{At: time.Now()}
+		for i := range 1000 {
+			random := make([]byte, 1000)
+			for j := range random {
+				random[j] = byte('a' + rand.IntN(26))
+			}
+			long.Entries = append(long.Entries, json.RawMessage(fmt.Sprintf(`{"name":"n%d","uri":"file:///%d","description":%q}`, i, i, random)))
+		}
+		a.known.Learn(server, catalogue.Resources, long)
+		a.Tell(server, catalogue.Resources)
+		time.Sleep(3 * retryEvery)
+		if store.saves != saves {
+			t.Error("a list that is too long is written")
+		}
+		b := of(t, store)
+		b.Begin()
+		time.Sleep(time.Second)
+		if len(b.known.Snapshot().Items(catalogue.Tools)) != 1 {
+			t.Error("another gateway does not know the list")
+		}
+		a.Close()
+		b.Close()
+	})
+}
+
+// What cannot be read changes nothing, however large it says it is.
+func TestValuesThatCannotBeRead(t *testing.T) {
+	future, err := (&document{Version: 2, Server: "s", Identity: "i", Pins: map[string]string{}}).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge, err := (&document{Version: 1, Server: strings.Repeat(" ", maxDecoded)}).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := of(t, newMemory())
+	s.lists(t, map[string]string{"t": "reads"})
+	before := s.known.Snapshot()
+	for _, value := range [][]byte{{}, []byte("x"), future, huge} {
+		if _, err := decode(value); err == nil {
+			t.Errorf("%.20q is read", value)
+		}
+		s.heard(value)
+	}
+	if s.known.Snapshot() != before {
+		t.Error("something has changed")
+	}
+}
