@@ -51,60 +51,6 @@ func TestRelayKeepsTheOtherClientToItself(t *testing.T) {
 	}
 }
 
-// A modern server may ask what both can answer: the client that made the request, and the session that passes it on. A legacy server has
-// been told when the session began.
-//
-// Guarantees: G-0089.4
-func TestRelayDeclaresWhatBothCan(t *testing.T) {
-	all := client.Options{
-		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-			return nil, nil
-		},
-		ElicitURL: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-			return nil, nil
-		},
-		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
-			return nil, nil
-		},
-		SampleTools: true,
-		Roots:       func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
-	}
-	for _, c := range []struct {
-		own          client.Options
-		theirs, want string
-	}{
-		{all, `{"sampling":{},"elicitation":{"url":{}}}`, `{"sampling":{},"elicitation":{"url":{}}}`},
-		{all, `{"sampling":{"tools":{}},"elicitation":{},"roots":{}}`, `{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{}}}`},
-		{all, `{}`, `{}`},
-		{client.Options{Elicit: all.Elicit}, `{"sampling":{},"elicitation":{"url":{}},"roots":{}}`, `{}`},
-	} {
-		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
-			var got struct {
-				Meta map[string]json.RawMessage `json:"_meta"`
-			}
-			s := server.New(serverInfo, server.Options{
-				Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{}},
-				Route: map[string]server.RawHandler{protocol.MethodCallTool: func(_ context.Context, params json.RawMessage) (json.RawMessage, error) {
-					return json.RawMessage(`{"content":[]}`), json.Unmarshal(params, &got)
-				}},
-			})
-			o := c.own
-			o.ProtocolVersion = version
-			params := json.RawMessage(`{"name":"any","_meta":{"io.modelcontextprotocol/clientCapabilities":` + c.theirs + `}}`)
-			if _, err := connectTo(t, s, o).Relay(t.Context(), protocol.MethodCallTool, params); err != nil {
-				t.Fatal(err)
-			}
-			want := c.want
-			if protocol.IsLegacy(version) {
-				want = ""
-			}
-			if declared := string(got.Meta[protocol.MetaClientCapabilities]); declared != want {
-				t.Errorf("%s: a client with %s: the server was told %s, want %s", version, c.theirs, declared, want)
-			}
-		}
-	}
-}
-
 func connectTo(t *testing.T, s *server.Server, o client.Options) *client.Session {
 	t.Helper()
 	session, err := client.New(clientInfo, o).Connect(timeoutContext(t), specification.WatchClient(t, inmem.New(s.Accept, inmem.Options{})))
