@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -264,6 +265,37 @@ func TestRelayHasALogLevelOfItsOwn(t *testing.T) {
 		}
 		if _, err := session.With(o).Relay(t.Context(), protocol.MethodCallTool, json.RawMessage(`{"name":"level"}`)); err != nil || got != want {
 			t.Errorf("got %s, %v; want %s", got, err, want)
+		}
+	}
+}
+
+// A log message that belongs to no call is one for OnLog, and leads to none.
+//
+// Guarantees: G-0089.7
+func TestLogMessagesOfNoCall(t *testing.T) {
+	for _, middleware := range []bool{false, true} {
+		s := newServer(server.Options{})
+		logged, events := make(chan int, 9), make(chan client.Event, 9)
+		o := client.Options{
+			ProtocolVersion: protocol.LatestLegacy,
+			OnLog:           func(ctx context.Context, _ *client.Session, _ *client.LogMessage) { logged <- len(client.Asking(ctx)) },
+			OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+				if _, ok := e.(*client.LogMessage); ok {
+					events <- e
+				}
+			},
+		}
+		if middleware {
+			o.Middleware = []client.Middleware{func(next client.Handler) client.Handler { return next }}
+		}
+		if err := connectTo(t, s, o).SetLogLevel(t.Context(), protocol.LogInfo); err != nil {
+			t.Fatal(err)
+		}
+		for session := range s.Sessions() {
+			session.Logger().Warn("by itself")
+		}
+		if calls := testenv.Receive(t, logged, "a message"); calls != 0 || len(events) > 0 {
+			t.Errorf("middleware %t: the message leads to %d calls, and is %d events", middleware, calls, len(events))
 		}
 	}
 }
