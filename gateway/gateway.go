@@ -150,7 +150,7 @@ func New(o Options) *Gateway {
 	g.warmUntil.Store(new(time.Time))
 	g.enricher = newEnricher(o.Enrich, o.EnrichTime, g.log())
 	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake = g.known, g.announce, o.UserLogins, g.wakeFor
-	g.search.Call, g.search.Snapshot, g.search.Visible = g.callNamed, g.searched, g.searchable
+	g.search.Call, g.search.Snapshot, g.search.Visible, g.search.Missing = g.callNamed, g.searched, g.searchable, g.missing
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, LoginCopy: g.loginCopy, OnDemand: g.lifecycle.isLater})
 	g.lifecycle.set, g.lifecycle.log, g.lifecycle.servers, g.lifecycle.kept, g.lifecycle.known, g.lifecycle.sweep = g.set, g.log(), g.upstreams, g.isKept, g.isKnown, g.tasks.Sweep

@@ -68,6 +68,9 @@ func TestRateOfAClient(t *testing.T) {
 		if refusal(t, ada, "a__who") != "" {
 			t.Error("a tool without a rate of its own has that of all others")
 		}
+		if refusal(t, ada, "b__who") != "" {
+			t.Error("the call that was refused because of its tool counts for all servers")
+		}
 		if got := refusal(t, ada, "b__who"); !strings.Contains(got, `the server "b" was not asked: a client may make 4 requests in a minute; try again in 14 s`) {
 			t.Error(got)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -110,10 +111,25 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	case found:
 		return item, withString(params, "name", item.Own), nil
 	case kind == catalogue.Tools && g.sight.holds(ctx, name):
-		return item, nil, invalid("the tool %s has changed since it was approved, and cannot be called until somebody approves it at the gateway: bowline pins", quoted(name))
+		return item, nil, invalid(heldText, quoted(name))
 	default:
 		return item, nil, invalid("unknown %s %s", what, quoted(name))
 	}
+}
+
+// heldText is for whoever would see a tool, were it as it was approved.
+const heldText = "the tool %s has changed since it was approved, and cannot be called until somebody approves it at the gateway: bowline pins"
+
+// missing notes, for its record, that a request at the endpoint for search names a tool that its client does not see. It returns what to say of one that is kept
+// from clients because of its pin.
+func (g *Gateway) missing(ctx context.Context, name string) (why string) {
+	if g.options.Audit != nil {
+		g.sight.noteDenied(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(catalogue.Tools, name) }, catalogue.Tools)
+	}
+	if !g.sight.holds(ctx, name) {
+		return ""
+	}
+	return fmt.Sprintf(heldText, quoted(name))
 }
 
 // withoutAliases refuses params in which a server could read something else than this gateway: another name than the one that was looked up. Servers that read names of
@@ -240,14 +256,19 @@ func (g *Gateway) relay(ctx context.Context, to catalogue.Item, method string, p
 		result = g.enricher.enriched(ctx, to, params, result)
 	}
 	if g.options.Audit != nil {
-		p := passageOf(u.Name, method, params, g.options.Digest)
-		p.rule = g.sight.rule(ctx, to, method)
-		if p.failed = method == protocol.MethodCallTool && isToolError(result); away != nil {
-			p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
-		}
-		server.Note(ctx, p)
+		g.note(ctx, to, method, params, result, away)
 	}
 	return result, away, err
+}
+
+// note notes what became of a request of a client, for its record.
+func (g *Gateway) note(ctx context.Context, to catalogue.Item, method string, params, result json.RawMessage, away *awayError) {
+	p := passageOf(to.Server, method, params, g.options.Digest)
+	p.rule = g.sight.rule(ctx, to, method)
+	if p.failed = method == protocol.MethodCallTool && isToolError(result); away != nil {
+		p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
+	}
+	server.Note(ctx, p)
 }
 
 // passOn passes a request on, if the limits of the file let it.

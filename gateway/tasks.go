@@ -177,30 +177,32 @@ func (g *Gateway) awaitTask(ctx context.Context, item catalogue.Item, own json.R
 	t := &tasks.Task{Server: item.Server}
 	asked := append(jsonrpc.AppendMembers([]byte(`{"task":{}`), own, "task"), '}')
 	result, away, err := g.relay(context.WithValue(ctx, awaitedKey{}, t), item, protocol.MethodCallTool, asked)
-	switch {
-	case away != nil:
-		return away.toolResult()
-	case err != nil || t.Own == "": // it has answered without a task
-		return result, err
+	if away == nil && err == nil && t.Own != "" { // else it has answered without a task
+		result, away, err = g.awaitResult(ctx, t)
 	}
-	return g.awaitResult(ctx, t)
+	if g.options.Audit != nil { // in place of what the requests about the task have noted
+		g.note(ctx, item, protocol.MethodCallTool, own, result, away)
+	}
+	if away != nil {
+		return away.toolResult()
+	}
+	return result, err
 }
 
 // awaitResult waits for the end of a task. If its server is lost, nobody knows how far it came, although the server was not asked about it.
-func (g *Gateway) awaitResult(ctx context.Context, t *tasks.Task) (json.RawMessage, error) {
+func (g *Gateway) awaitResult(ctx context.Context, t *tasks.Task) (result json.RawMessage, away *awayError, err error) {
 	about := replaced(json.RawMessage("{}"), "taskId", t.Own)
-	result, away, err := g.relay(ctx, catalogue.Item{Server: t.Server}, protocol.MethodGetTaskResult, about)
+	result, away, err = g.relay(ctx, catalogue.Item{Server: t.Server}, protocol.MethodGetTaskResult, about)
 	if ctx.Err() != nil {
 		g.cancelAwaited(ctx, t.Server, about)
 	}
 	if u := g.upstream(t.Server); away == nil && err != nil && (u == nil || u.isLost(t)) { // the next process does not know it
 		away = stopped(t.Server, "it has ended since the task began")
 	}
-	if away == nil {
-		return result, err
+	if away != nil {
+		away.Delivery = conn.Unknown
 	}
-	away.Delivery = conn.Unknown
-	return away.toolResult()
+	return result, away, err
 }
 
 // cancelTime is how long a server may take to cancel a task for which nobody waits any more.

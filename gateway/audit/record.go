@@ -72,6 +72,7 @@ const (
 	EventLost    = "lost"    // Count records were dropped, since the queue was full or the disk was
 	EventDenied  = "denied"  // Count requests of somebody without a login were denied, and have no record
 	EventTorn    = "torn"    // the process before was killed while it wrote: Count bytes that are no record were set aside
+	EventMoved   = "moved"   // somebody has moved or emptied the file while it was written, as programs do that rotate logs: Count records are not where they were
 	EventCut     = "cut"     // the trail ends before the record that was the newest: Count are missing, or it is not known how many
 )
 

@@ -24,6 +24,7 @@ const (
 	queueSize    = 4096
 	againTime    = time.Second            // between two attempts to write to a disk that is full
 	headInterval = 100 * time.Millisecond // after a record, until it is noted as the newest
+	sayInterval  = time.Minute            // after something was counted that has no record, until the trail says so
 	headEnd      = ".head"
 	keySize      = 32
 
@@ -58,6 +59,7 @@ type Trail struct {
 	path    string
 	o       Options
 	queue   chan entry
+	counted chan struct{} // has room for one: something was counted that has no record
 	closing chan struct{}
 	ended   chan struct{} // closed when nothing is written any more
 	once    sync.Once
@@ -73,6 +75,7 @@ type Trail struct {
 	sealer *sealer
 	file   disk
 	lock   *os.File
+	place  place
 	size   int64
 	first  uint64 // of this file
 	number uint64
@@ -107,7 +110,7 @@ func Open(path string, o Options) (*Trail, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	t := &Trail{path: path, o: o, sealer: newSealer(o.Key), queue: make(chan entry, queueSize), closing: make(chan struct{}), ended: make(chan struct{})}
+	t := &Trail{path: path, o: o, sealer: newSealer(o.Key), queue: make(chan entry, queueSize), counted: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -183,24 +186,46 @@ func (t *Trail) Lost() uint64 {
 
 func (t *Trail) run() {
 	defer close(t.ended)
-	note := time.NewTimer(headInterval)
+	note, say := time.NewTimer(headInterval), time.NewTimer(sayInterval)
 	defer note.Stop()
+	defer say.Stop()
 	for {
 		select {
 		case e := <-t.queue:
 			t.write(e)
-			if !t.noting {
-				t.noting = true
-				note.Reset(headInterval)
-			}
+			t.noteSoon(note)
 		case <-note.C:
 			if t.noting = !t.saveHead(); t.noting { // else the end would be missing until another record comes
 				note.Reset(againTime)
 			}
+		case <-t.counted:
+			say.Reset(sayInterval)
+		case <-say.C: // nobody may ask for anything else for days
+			t.sayLost()
+			t.noteSoon(note)
 		case <-t.closing:
 			t.finish()
 			return
 		}
+	}
+}
+
+// noteSoon lets the end be noted, if it is not about to be.
+func (t *Trail) noteSoon(note *time.Timer) {
+	if !t.noting {
+		t.noting = true
+		note.Reset(headInterval)
+	}
+}
+
+// count lets the trail say soon what has no record: from the first on, so that others do not delay that.
+func (t *Trail) count(of uint64) {
+	if of > 1 {
+		return
+	}
+	select {
+	case t.counted <- struct{}{}:
+	default:
 	}
 }
 
@@ -222,6 +247,7 @@ func (t *Trail) admit(at time.Time) bool {
 		return true
 	}
 	t.refused++
+	t.count(t.refused)
 	return false
 }
 
@@ -231,6 +257,7 @@ func (t *Trail) lose() {
 	defer t.mu.Unlock()
 	t.lost++
 	t.allLost++
+	t.count(t.lost)
 }
 
 // write writes a record, and says before it how many were lost.
@@ -238,6 +265,7 @@ func (t *Trail) write(e entry) {
 	if e.done != nil {
 		defer close(e.done)
 	}
+	t.follow()
 	t.sayLost()
 	if !t.append(e.record) {
 		t.lose()
@@ -359,8 +387,37 @@ func (t *Trail) rotate() {
 		return
 	}
 	_ = t.file.Close() // everything is written
-	t.file, t.size, t.first = next, 0, 0
+	t.use(next)
 	t.forget()
+}
+
+// use makes another file that of the records to come.
+func (t *Trail) use(file *os.File) {
+	t.file, t.size, t.first = file, 0, 0
+	t.place = placeOf(file)
+}
+
+// follow goes on at the path, if the file has gone from there. The next record says so.
+func (t *Trail) follow() {
+	event, where := Record{Event: EventMoved, Time: time.Now()}, t.place.look(t.path, t.size, time.Now(), t.o.Log)
+	if where == inPlace {
+		return
+	}
+	if t.first > 0 {
+		event.Count = t.number + 1 - t.first
+	}
+	if where == moved {
+		file, err := private.Open(t.path, os.O_CREATE|os.O_RDWR)
+		if err != nil {
+			t.o.Log.Error("bowline: the audit trail goes on in the file that was moved", "error", err)
+			return
+		}
+		_ = t.file.Close() // everything is written
+		t.use(file)
+	}
+	t.size, t.first = 0, 0
+	t.o.Log.Warn("bowline: somebody has moved or emptied the audit trail, which goes on at its path", "path", t.path, "records", event.Count)
+	t.append(event)
 }
 
 func (t *Trail) old(first uint64) string { return fmt.Sprintf("%s.%012d", t.path, first) }
@@ -406,13 +463,13 @@ func (t *Trail) open() (err error) {
 		}
 	}()
 	if held, err := private.TryLock(t.lock); err != nil || !held {
-		return errors.Join(err, fmt.Errorf("another process writes to %s", t.path))
+		return errors.Join(err, fmt.Errorf("another process writes to %s: each needs a file of its own, also each node of a cluster", t.path))
 	}
 	file, err := private.Open(t.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return err
 	}
-	t.file = file
+	t.use(file)
 	events, err := t.resume(file)
 	if err != nil {
 		return errors.Join(err, file.Close())

@@ -132,6 +132,8 @@ func (v *verifying) follows(r Record) string {
 		return fmt.Sprintf("records are missing, as the trail says itself: %d %s", r.Count, r.Reason)
 	case v.First == 0 && r.Number == 1 && r.Previous != "":
 		return "the first record follows another one"
+	case v.First == 0 && r.Number != v.begins && r.Event == EventMoved:
+		return fmt.Sprintf("the %d records before %d were moved away: put their file back, named as this trail with .%012d at the end", r.Count, r.Number, r.Number-r.Count)
 	case v.First == 0 && r.Number != v.begins:
 		return fmt.Sprintf("the records before %d are missing", r.Number)
 	case v.First == 0:

@@ -97,7 +97,7 @@ func (c *Clients) enter(ctx context.Context, at *Server, rule *Rule, r Request) 
 	}, nil
 }
 
-// spend takes a request from what its client may ask in a minute.
+// spend takes a request from what its client may ask in a minute. A call that is refused because of its tool is none that the client has made.
 func (c *Clients) spend(now time.Time, rule *Rule, r Request) *Refusal {
 	if most := rule.PerMinute; most > 0 {
 		if wait := c.requests.Spend(now, r.Client, most); wait > 0 {
@@ -106,6 +106,9 @@ func (c *Clients) spend(now time.Time, rule *Rule, r Request) *Refusal {
 	}
 	if most := rule.ofTool(r.Tool); r.Tool != "" && most > 0 {
 		if wait := c.calls.Spend(now, r, most); wait > 0 {
+			if rule.PerMinute > 0 {
+				c.requests.giveBack(r.Client, rule.PerMinute)
+			}
 			return &Refusal{fmt.Sprintf("a client may call this tool %d times in a minute", most), wait}
 		}
 	}

@@ -50,6 +50,25 @@ func TestRates(t *testing.T) {
 	})
 }
 
+// A call that is refused because of its tool takes none of what its client may ask of all servers.
+//
+// Guarantees: G-0100.1
+func TestACallThatIsRefusedIsNotSpent(t *testing.T) {
+	var c Clients
+	rule := &Rule{PerMinute: 3, ToolRates: map[string]int{"t": 1}}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, want := range []bool{true, false, false, false} {
+		if got := c.spend(now, rule, Request{Client: "a", Server: "s", Tool: "t"}) == nil; got != want {
+			t.Errorf("call %d: it passes: %t", i, got)
+		}
+	}
+	for i, want := range []bool{true, true, false} {
+		if got := c.spend(now, rule, Request{Client: "a", Server: "s", Tool: "other"}) == nil; got != want {
+			t.Errorf("another tool, call %d: it passes: %t", i, got)
+		}
+	}
+}
+
 // Clients that left take no memory, and those that come when it is full share what is left.
 //
 // Guarantees: G-0100.4

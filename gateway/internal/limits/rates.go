@@ -36,6 +36,15 @@ func (r *Rates[K]) Spend(now time.Time, key K, perMinute int) (wait time.Duratio
 	return 0
 }
 
+// giveBack gives a key one of its requests back. One for which there is no room of its own does without.
+func (r *Rates[K]) giveBack(key K, perMinute int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if full, known := r.full[key]; known {
+		r.full[key] = full.Add(-time.Minute / time.Duration(perMinute))
+	}
+}
+
 // known returns the key under which a request is counted: its own, or that of all for which there is no room.
 func (r *Rates[K]) known(now time.Time, key K) K {
 	if r.full == nil {

@@ -27,6 +27,9 @@ type Endpoint struct {
 	// Visible returns what reports whether the client that asks may see a tool. Nil: it may see all.
 	Visible func(context.Context) func(catalogue.Item) bool
 
+	// Missing hears of a name under which the client that asks finds no tool, and returns why, if there is more to say than that. Nil: there is not.
+	Missing func(ctx context.Context, name string) (why string)
+
 	// Call calls a tool as if the client had called it by its name: with everything that a gateway checks and counts.
 	Call func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
 
@@ -127,7 +130,7 @@ func (e *Endpoint) find(ctx context.Context, given arguments) (json.RawMessage, 
 func (e *Endpoint) describe(ctx context.Context, name string) (json.RawMessage, error) {
 	item, found := e.tool(ctx, name)
 	if !found {
-		return unknown(name)
+		return e.unknown(ctx, name)
 	}
 	return text(string(item.Raw))
 }
@@ -137,7 +140,7 @@ func (e *Endpoint) call(ctx context.Context, by string, params json.RawMessage, 
 	item, found := e.tool(ctx, given.Name)
 	switch {
 	case !found:
-		return unknown(given.Name)
+		return e.unknown(ctx, given.Name)
 	case by == callReadOnlyTool && !item.ReadOnly:
 		return failed("%s does not say that it only reads: call it with %s", given.Name, callTool)
 	}
@@ -154,6 +157,15 @@ func (e *Endpoint) call(ctx context.Context, by string, params json.RawMessage, 
 func (e *Endpoint) tool(ctx context.Context, name string) (catalogue.Item, bool) {
 	item, found := e.Snapshot(ctx).Find(catalogue.Tools, name)
 	return item, found && e.visible(ctx)(item)
+}
+
+func (e *Endpoint) unknown(ctx context.Context, name string) (json.RawMessage, error) {
+	if e.Missing != nil {
+		if why := e.Missing(ctx, name); why != "" {
+			return failed("%s", why)
+		}
+	}
+	return failed("unknown tool %q: %s lists those there are", name[:min(len(name), 128)], findTools)
 }
 
 func (e *Endpoint) visible(ctx context.Context) func(catalogue.Item) bool {

@@ -70,6 +70,3 @@ func failed(format string, args ...any) (json.RawMessage, error) {
 }
 
 // unknown is the result for a tool that is not there, or that this client may not see.
-func unknown(name string) (json.RawMessage, error) {
-	return failed("unknown tool %q: %s lists those there are", name[:min(len(name), 128)], findTools)
-}
