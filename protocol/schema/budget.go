@@ -79,16 +79,8 @@ func (c *compiler) pattern(source string) *pattern {
 		c.stopped = ErrTooLarge
 		return nil
 	}
-	if !c.step(stepsToParse(source)) {
-		return nil
-	}
-	parsed, err := syntax.Parse(source, syntax.Perl)
-	if err != nil {
-		c.fail("%w", err)
-		return nil
-	}
-	estimated := extentOf(parsed)
-	if !c.step(estimated.steps()) {
+	estimated, ok := c.estimate(source)
+	if !ok || !c.step(estimated.steps()) {
 		return nil
 	}
 	re, err := regexp.Compile(source)
@@ -99,6 +91,19 @@ func (c *compiler) pattern(source string) *pattern {
 	compiled := &pattern{source, re, int(estimated.insts)}
 	c.patterns[source] = compiled
 	return compiled
+}
+
+// estimate parses a pattern, if there are steps enough.
+func (c *compiler) estimate(source string) (x extent, ok bool) {
+	if !c.step(stepsToParse(source)) {
+		return x, false
+	}
+	parsed, err := syntax.Parse(source, syntax.Perl)
+	if err != nil {
+		c.fail("%w", err)
+		return x, false
+	}
+	return extentOf(parsed), true
 }
 
 // stepsToParse returns how many steps it takes to parse a pattern, twice. A class of

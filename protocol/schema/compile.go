@@ -44,13 +44,8 @@ func (c *compiler) compile(raw json.RawMessage) (*node, error) {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	if document, ok := c.root.(object); ok {
-		switch document["$schema"] {
-		case nil, "", "https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#":
-		case "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft-07/schema#",
-			"http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema":
-			c.draft07 = true
-		default:
-			return nil, fmt.Errorf("%w: %.100q", ErrDialect, fmt.Sprint(document["$schema"]))
+		if err := c.readDialect(document["$schema"]); err != nil {
+			return nil, err
 		}
 		delete(document, "$id") // references within the document do not need it
 		c.findAnchors(c.root)
@@ -62,6 +57,18 @@ func (c *compiler) compile(raw json.RawMessage) (*node, error) {
 		}
 	}
 	return root, c.stopped
+}
+
+func (c *compiler) readDialect(name any) error {
+	switch name {
+	case nil, "", "https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#":
+	case "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft-07/schema#",
+		"http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema":
+		c.draft07 = true
+	default:
+		return fmt.Errorf("%w: %.100q", ErrDialect, fmt.Sprint(name))
+	}
+	return nil
 }
 
 // findAnchors finds the anchors in every object of the document, as if each
@@ -147,9 +154,8 @@ func (c *compiler) fillObject(n *node, s object) {
 	if then, orElse := c.single(s, "then"), c.single(s, "else"); n.condition != nil {
 		n.then, n.otherwise = then, orElse
 	}
-	for _, definitions := range []string{"$defs", "definitions"} {
-		c.byName(s, definitions) // a malformed definition is refused even if no reference leads to it
-	}
+	c.byName(s, "$defs") // a malformed definition is refused even if no reference leads to it
+	c.byName(s, "definitions")
 }
 
 func (c *compiler) types(value any) (set types) {
@@ -277,24 +283,27 @@ func (c *compiler) arrayRules(s object) *arrayRules {
 		return nil
 	}
 	r := &arrayRules{
-		prefix: c.list(s, "prefixItems"), minItems: c.size(s, "minItems"), maxItems: c.size(s, "maxItems"),
+		unique: c.flag(s, "uniqueItems"), prefix: c.list(s, "prefixItems"), minItems: c.size(s, "minItems"), maxItems: c.size(s, "maxItems"),
 		contains: c.single(s, "contains"), minContains: c.size(s, "minContains"), maxContains: c.size(s, "maxContains"),
 		unevaluated: c.single(s, "unevaluatedItems"),
 	}
 	if tuple, isTuple := s["items"].([]any); isTuple { // draft-07
-		r.prefix = c.all(tuple)
-		r.items = c.single(s, "additionalItems")
+		r.prefix, r.items = c.all(tuple), c.single(s, "additionalItems")
 	} else {
 		r.items = c.single(s, "items")
-	}
-	r.unique, _ = s["uniqueItems"].(bool)
-	if _, isFlag := s["uniqueItems"].(bool); !isFlag && s["uniqueItems"] != nil {
-		c.fail("uniqueItems is no boolean")
 	}
 	if r.prefix == nil && r.items == nil && r.minItems < 0 && r.maxItems < 0 && !r.unique && r.contains == nil && r.unevaluated == nil {
 		return nil
 	}
 	return r
+}
+
+func (c *compiler) flag(s object, keyword string) bool {
+	flag, isFlag := s[keyword].(bool)
+	if !isFlag && s[keyword] != nil {
+		c.fail("%s is no boolean", keyword)
+	}
+	return flag
 }
 
 func (c *compiler) objectRules(s object) *objectRules {
@@ -304,26 +313,30 @@ func (c *compiler) objectRules(s object) *objectRules {
 	}
 	r := &objectRules{
 		properties: c.byName(s, "properties"), additional: c.single(s, "additionalProperties"), propertyNames: c.single(s, "propertyNames"),
-		required: c.texts(s["required"], "required"), minProperties: c.size(s, "minProperties"), maxProperties: c.size(s, "maxProperties"),
+		required: c.texts(s["required"], "required"), isRequired: make(map[string]bool), minProperties: c.size(s, "minProperties"), maxProperties: c.size(s, "maxProperties"),
 		dependentSchemas: c.byName(s, "dependentSchemas"), unevaluated: c.single(s, "unevaluatedProperties"),
 	}
-	patterns := c.byName(s, "patternProperties")
-	for _, source := range slices.Sorted(maps.Keys(patterns)) {
-		if compiled := c.pattern(source); compiled != nil {
-			r.patterns = append(r.patterns, patternRule{compiled, patterns[source]})
-		}
-	}
+	r.patterns = c.patternRules(s)
 	c.dependencies(r, s["dependentRequired"], "dependentRequired")
 	c.dependencies(r, s["dependencies"], "dependencies") // draft-07 has both kinds in one keyword
 	if r.properties == nil && r.patterns == nil && r.additional == nil && r.propertyNames == nil && r.required == nil && r.minProperties < 0 && r.maxProperties < 0 &&
 		r.dependentRequired == nil && r.dependentSchemas == nil && r.unevaluated == nil {
 		return nil
 	}
-	r.isRequired = make(map[string]bool, len(r.required))
 	for _, name := range r.required {
 		r.isRequired[name] = true
 	}
 	return r
+}
+
+func (c *compiler) patternRules(s object) (rules []patternRule) {
+	patterns := c.byName(s, "patternProperties")
+	for _, source := range slices.Sorted(maps.Keys(patterns)) {
+		if compiled := c.pattern(source); compiled != nil {
+			rules = append(rules, patternRule{compiled, patterns[source]})
+		}
+	}
+	return rules
 }
 
 func (c *compiler) dependencies(r *objectRules, value any, keyword string) {

@@ -71,9 +71,8 @@ func (e *evaluation) follow(target *node, at int, seen []bool) fault {
 	q := memoKey{target, at, seen != nil}
 	known, ok := e.memo[q]
 	if !ok {
-		known.seen = make([]bool, len(seen))
-		if seen == nil {
-			known.seen = nil
+		if seen != nil {
+			known.seen = make([]bool, len(seen))
 		}
 		if !e.step(1 + len(seen)/8) {
 			return fault{rule: "stopped", node: target, at: at}
@@ -124,38 +123,52 @@ func (e *evaluation) checkValue(n *node, at int) fault {
 	if n.constants != nil && !e.isConstant(n.constants, at) {
 		return broken("enum")
 	}
-	if r := n.number; r != nil && kind == '0' {
-		number := e.values.number(at)
-		switch {
-		case number < r.minimum:
-			return broken("minimum")
-		case number > r.maximum:
-			return broken("maximum")
-		case number <= r.above:
-			return broken("exclusiveMinimum")
-		case number >= r.below:
-			return broken("exclusiveMaximum")
-		case r.multiple > 0 && !isMultiple(number, r.multiple):
-			return broken("multipleOf")
-		}
+	rule := ""
+	switch {
+	case n.number != nil && kind == '0':
+		rule = n.number.broken(e.values.number(at))
+	case n.text != nil && kind == '"':
+		rule = e.brokenText(n.text, e.values.string(at))
 	}
-	if r := n.text; r != nil && kind == '"' {
-		text := e.values.string(at)
-		length := utf8.RuneCount(text)
-		switch {
-		case !e.step(len(text) / 64):
-			return broken("stopped")
-		case r.minLength > length:
-			return broken("minLength")
-		case r.maxLength >= 0 && r.maxLength < length:
-			return broken("maxLength")
-		case r.pattern != nil && !e.matches(r.pattern, text):
-			return broken("pattern")
-		case r.format != nil && !r.format.fits(string(text)):
-			return broken("format")
-		}
+	if rule != "" {
+		return broken(rule)
 	}
 	return fault{}
+}
+
+// broken names the rule that a number breaks, or none.
+func (r *numberRules) broken(number float64) string {
+	switch {
+	case number < r.minimum:
+		return "minimum"
+	case number > r.maximum:
+		return "maximum"
+	case number <= r.above:
+		return "exclusiveMinimum"
+	case number >= r.below:
+		return "exclusiveMaximum"
+	case r.multiple > 0 && !isMultiple(number, r.multiple):
+		return "multipleOf"
+	}
+	return ""
+}
+
+// brokenText names the rule that a text breaks, or none.
+func (e *evaluation) brokenText(r *textRules, text []byte) string {
+	length := utf8.RuneCount(text)
+	switch {
+	case !e.step(len(text) / 64):
+		return "stopped"
+	case r.minLength > length:
+		return "minLength"
+	case r.maxLength >= 0 && r.maxLength < length:
+		return "maxLength"
+	case r.pattern != nil && !e.matches(r.pattern, text):
+		return "pattern"
+	case r.format != nil && !r.format.fits(string(text)):
+		return "format"
+	}
+	return ""
 }
 
 func (e *evaluation) isOf(allowed types, at int) bool {
@@ -220,12 +233,8 @@ func (e *evaluation) elements(n *node, at int, seen []bool) fault {
 		if !e.step(1) {
 			return fault{rule: "stopped", node: n, at: at}
 		}
-		rule := r.items
-		if count < len(r.prefix) {
-			rule = r.prefix[count]
-		}
-		if rule != nil {
-			if f := e.apply(rule, i, nil); !f.isNone() {
+		if item := r.item(count); item != nil {
+			if f := e.apply(item, i, nil); !f.isNone() {
 				return f
 			}
 			mark(seen, count)
@@ -236,20 +245,37 @@ func (e *evaluation) elements(n *node, at int, seen []bool) fault {
 		}
 		count++
 	}
-	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
-	switch {
-	case count < r.minItems:
-		return broken("minItems")
-	case r.maxItems >= 0 && count > r.maxItems:
-		return broken("maxItems")
-	case r.contains != nil && (r.minContains < 0 && fitting == 0 || fitting < r.minContains):
-		return broken("contains")
-	case r.contains != nil && r.maxContains >= 0 && fitting > r.maxContains:
-		return broken("maxContains")
-	case r.unique && !e.isUnique(at):
-		return broken("uniqueItems")
+	rule := r.broken(count, fitting)
+	if rule == "" && r.unique && !e.isUnique(at) {
+		rule = "uniqueItems"
+	}
+	if rule != "" {
+		return fault{rule: rule, node: n, at: at}
 	}
 	return fault{}
+}
+
+// broken names the rule that an array with so many elements breaks, of which so many fit contains.
+func (r *arrayRules) broken(count, fitting int) string {
+	switch {
+	case count < r.minItems:
+		return "minItems"
+	case r.maxItems >= 0 && count > r.maxItems:
+		return "maxItems"
+	case r.contains != nil && (r.minContains < 0 && fitting == 0 || fitting < r.minContains):
+		return "contains"
+	case r.contains != nil && r.maxContains >= 0 && fitting > r.maxContains:
+		return "maxContains"
+	}
+	return ""
+}
+
+// item is the schema of an element; nil: none.
+func (r *arrayRules) item(at int) *node {
+	if at < len(r.prefix) {
+		return r.prefix[at]
+	}
+	return r.items
 }
 
 // isUnique compares only elements with the same hash, so that its time is
@@ -301,29 +327,43 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 			mark(seen, count)
 		}
 		count++
-		for _, other := range r.dependentRequired[string(name)] {
-			if !e.step(e.values.size(at) / 2) {
-				return fault{rule: "stopped", node: n, at: at}
-			}
-			if _, ok := e.values.member(at, other); !ok {
-				return fault{rule: "dependentRequired", node: n, at: at, name: other}
-			}
-		}
-		if dependent := r.dependentSchemas[string(name)]; dependent != nil {
-			if f := e.applySame(dependent, at, seen); !f.isNone() {
-				return f
-			}
+		if f := e.dependents(n, at, name, seen); !f.isNone() {
+			return f
 		}
 	}
-	switch {
-	case required < len(r.isRequired):
-		return fault{rule: "required", node: n, at: at}
-	case count < r.minProperties:
-		return fault{rule: "minProperties", node: n, at: at}
-	case r.maxProperties >= 0 && count > r.maxProperties:
-		return fault{rule: "maxProperties", node: n, at: at}
+	if rule := r.broken(count, required); rule != "" {
+		return fault{rule: rule, node: n, at: at}
 	}
 	return fault{}
+}
+
+// dependents checks what an object has to be because it has a member.
+func (e *evaluation) dependents(n *node, at int, name []byte, seen []bool) fault {
+	for _, other := range n.object.dependentRequired[string(name)] {
+		if !e.step(e.values.size(at) / 2) {
+			return fault{rule: "stopped", node: n, at: at}
+		}
+		if _, ok := e.values.member(at, other); !ok {
+			return fault{rule: "dependentRequired", node: n, at: at, name: other}
+		}
+	}
+	if dependent := n.object.dependentSchemas[string(name)]; dependent != nil {
+		return e.applySame(dependent, at, seen)
+	}
+	return fault{}
+}
+
+// broken names the rule that an object with so many members breaks, of which so many are required.
+func (r *objectRules) broken(count, required int) string {
+	switch {
+	case required < len(r.isRequired):
+		return "required"
+	case count < r.minProperties:
+		return "minProperties"
+	case r.maxProperties >= 0 && count > r.maxProperties:
+		return "maxProperties"
+	}
+	return ""
 }
 
 // member checks one member of an object. It reports whether any rule applied to
@@ -357,27 +397,29 @@ func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, 
 
 // combine checks the keywords that apply several schemas to the same value.
 func (e *evaluation) combine(n *node, at int, seen []bool) fault {
-	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
 	for _, one := range n.allOf {
 		if f := e.applySame(one, at, seen); !f.isNone() {
 			return f
 		}
 	}
 	if n.anyOf != nil && e.countFitting(n.anyOf, at, seen, seen == nil) == 0 {
-		return broken("anyOf")
+		return fault{rule: "anyOf", node: n, at: at}
 	}
 	if n.oneOf != nil {
-		switch e.countFitting(n.oneOf, at, seen, false) {
-		case 0:
-			return broken("anyOf")
-		case 1:
-		default:
-			return broken("oneOf")
+		if fitting := e.countFitting(n.oneOf, at, seen, false); fitting == 0 {
+			return fault{rule: "anyOf", node: n, at: at}
+		} else if fitting > 1 {
+			return fault{rule: "oneOf", node: n, at: at}
 		}
 	}
 	if n.not != nil && e.apply(n.not, at, nil).isNone() {
-		return broken("not")
+		return fault{rule: "not", node: n, at: at}
 	}
+	return e.branch(n, at, seen)
+}
+
+// branch applies then or else, as the condition says.
+func (e *evaluation) branch(n *node, at int, seen []bool) fault {
 	if n.condition == nil {
 		return fault{}
 	}

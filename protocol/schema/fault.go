@@ -46,37 +46,12 @@ func (e *evaluation) reason(f fault) string {
 		return fmt.Sprintf("is none of the %d allowed values, such as %s", n.constants.count, n.constants.first)
 	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf":
 		return n.number.reason(f.rule)
-	case "minLength":
-		return fmt.Sprintf("is shorter than %d characters", n.text.minLength)
-	case "maxLength":
-		return fmt.Sprintf("is longer than %d characters", n.text.maxLength)
-	case "pattern":
-		return fmt.Sprintf("does not match the pattern %.200q", n.text.pattern.source)
-	case "format":
-		return "is not " + n.text.format.is
-	case "minItems":
-		return fmt.Sprintf("has fewer than %d elements", n.array.minItems)
-	case "maxItems":
-		return fmt.Sprintf("has more than %d elements", n.array.maxItems)
-	case "contains":
-		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, n.array.minContains))
-	case "maxContains":
-		return fmt.Sprintf("has more than %d elements that fit the schema of contains", n.array.maxContains)
-	case "uniqueItems":
-		return "has two equal elements"
-	case "unevaluatedItems":
-		return "is an element that the schema does not allow"
-	case "required":
-		missing := slices.IndexFunc(n.object.required, func(name string) bool { _, ok := e.values.member(f.at, name); return !ok })
-		return fmt.Sprintf("lacks the member %.100q", n.object.required[max(0, missing)])
-	case "dependentRequired":
-		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)
-	case "minProperties":
-		return fmt.Sprintf("has fewer than %d members", n.object.minProperties)
-	case "maxProperties":
-		return fmt.Sprintf("has more than %d members", n.object.maxProperties)
-	case "additionalProperties":
-		return fmt.Sprintf("has the member %.100q, which the schema does not allow", f.name)
+	case "minLength", "maxLength", "pattern", "format":
+		return n.text.reason(f.rule)
+	case "minItems", "maxItems", "contains", "maxContains", "uniqueItems", "unevaluatedItems":
+		return n.array.reason(f.rule)
+	case "required", "dependentRequired", "minProperties", "maxProperties", "additionalProperties":
+		return e.reasonOfObject(f)
 	case "anyOf":
 		return fmt.Sprintf("fits none of the %d alternatives", max(len(n.anyOf), len(n.oneOf)))
 	case "oneOf":
@@ -85,6 +60,56 @@ func (e *evaluation) reason(f fault) string {
 		return "fits a schema that it must not fit"
 	default:
 		return "is not allowed"
+	}
+}
+
+// reason says what is wrong with a text.
+func (r *textRules) reason(rule string) string {
+	switch rule {
+	case "minLength":
+		return fmt.Sprintf("is shorter than %d characters", r.minLength)
+	case "maxLength":
+		return fmt.Sprintf("is longer than %d characters", r.maxLength)
+	case "pattern":
+		return fmt.Sprintf("does not match the pattern %.200q", r.pattern.source)
+	default:
+		return "is not " + r.format.is
+	}
+}
+
+// reason says what is wrong with an array.
+func (r *arrayRules) reason(rule string) string {
+	switch rule {
+	case "minItems":
+		return fmt.Sprintf("has fewer than %d elements", r.minItems)
+	case "maxItems":
+		return fmt.Sprintf("has more than %d elements", r.maxItems)
+	case "contains":
+		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, r.minContains))
+	case "maxContains":
+		return fmt.Sprintf("has more than %d elements that fit the schema of contains", r.maxContains)
+	case "uniqueItems":
+		return "has two equal elements"
+	default:
+		return "is an element that the schema does not allow"
+	}
+}
+
+// reasonOfObject says what is wrong with an object. It looks for the first required member that is missing.
+func (e *evaluation) reasonOfObject(f fault) string {
+	r := f.node.object
+	switch f.rule {
+	case "required":
+		missing := slices.IndexFunc(r.required, func(name string) bool { _, ok := e.values.member(f.at, name); return !ok })
+		return fmt.Sprintf("lacks the member %.100q", r.required[max(0, missing)])
+	case "dependentRequired":
+		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)
+	case "minProperties":
+		return fmt.Sprintf("has fewer than %d members", r.minProperties)
+	case "maxProperties":
+		return fmt.Sprintf("has more than %d members", r.maxProperties)
+	default:
+		return fmt.Sprintf("has the member %.100q, which the schema does not allow", f.name)
 	}
 }
 

@@ -140,22 +140,25 @@ func Resolve(document map[string]any, ref string) (target any, ok bool) {
 	target = document
 	for name := range strings.SplitSeq(pointer, "/") {
 		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
-		switch parent := target.(type) {
-		case object:
-			target, ok = parent[name]
-		case []any:
-			i, err := strconv.Atoi(name)
-			if ok = err == nil && 0 <= i && i < len(parent) && strconv.Itoa(i) == name; ok {
-				target = parent[i]
-			}
-		default:
-			ok = false
-		}
-		if !ok {
+		if target, ok = inside(target, name); !ok {
 			return nil, false
 		}
 	}
 	return target, true
+}
+
+// inside returns the member of an object with a name, or the element of an array with that number.
+func inside(parent any, name string) (any, bool) {
+	switch p := parent.(type) {
+	case object:
+		member, ok := p[name]
+		return member, ok
+	case []any:
+		if i, err := strconv.Atoi(name); err == nil && 0 <= i && i < len(p) && strconv.Itoa(i) == name {
+			return p[i], true
+		}
+	}
+	return nil, false
 }
 
 // hasUnevaluated reports whether the schema has unevaluatedItems or

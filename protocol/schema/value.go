@@ -38,47 +38,62 @@ func index(text []byte, b *budget) (values, error) {
 	v := values{text: text, all: make([]value, 0, min(countValues(text), maxSteps))}
 	// The decoder would need much memory and time to compare the names of a large object.
 	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
-	var names nameTable
-	var open []int // the arrays and objects that have not ended
-	for {
+	i := indexer{values: &v, tokens: tokens}
+	for begun := false; !begun || len(i.open) > 0; begun = true {
 		if !b.step(1) {
 			return v, b.stopped
 		}
-		kind := tokens.PeekKind()
-		switch kind {
-		case '{', '[':
-			if _, err := tokens.ReadToken(); err != nil {
-				return v, fmt.Errorf("schema: %w", err)
-			}
-			open = append(open, len(v.all))
-			v.all = append(v.all, value{start: uint32(tokens.InputOffset() - 1), kind: kind})
-			continue
-		case '}', ']':
-			if _, err := tokens.ReadToken(); err != nil {
-				return v, fmt.Errorf("schema: %w", err)
-			}
-			last := &v.all[open[len(open)-1]]
-			last.end, last.next = uint32(tokens.InputOffset()), uint32(len(v.all))
-			if name, repeated := names.repeated(&v, open[len(open)-1]); repeated {
-				return v, fmt.Errorf("schema: %w: %.100q", jsontext.ErrDuplicateName, name)
-			}
-			open = open[:len(open)-1]
-		default:
-			raw, err := tokens.ReadValue()
-			if err != nil {
-				return v, fmt.Errorf("schema: %w", err)
-			}
-			end := tokens.InputOffset()
-			v.all = append(v.all, value{uint32(end) - uint32(len(raw)), uint32(end), uint32(len(v.all) + 1), kind})
-		}
-		if len(open) == 0 {
-			break
+		if err := i.next(); err != nil {
+			return v, fmt.Errorf("schema: %w", err)
 		}
 	}
 	if _, err := tokens.ReadToken(); err != io.EOF {
 		return v, fmt.Errorf("schema: data after the value")
 	}
 	return v, nil
+}
+
+// An indexer adds what a decoder reads to an index.
+type indexer struct {
+	*values
+	tokens *jsontext.Decoder
+	names  nameTable
+	open   []int // the arrays and objects that have not ended
+}
+
+// next reads the begin or the end of an array or object, or any other value whole.
+func (i *indexer) next() error {
+	kind := i.tokens.PeekKind()
+	switch kind {
+	case '{', '[', '}', ']':
+		if _, err := i.tokens.ReadToken(); err != nil {
+			return err
+		}
+		if kind == '}' || kind == ']' {
+			return i.end()
+		}
+		i.open = append(i.open, len(i.all))
+		i.all = append(i.all, value{start: uint32(i.tokens.InputOffset() - 1), kind: kind})
+	default:
+		raw, err := i.tokens.ReadValue()
+		if err != nil {
+			return err
+		}
+		end := uint32(i.tokens.InputOffset())
+		i.all = append(i.all, value{end - uint32(len(raw)), end, uint32(len(i.all) + 1), kind})
+	}
+	return nil
+}
+
+// end notes where the array or object ends that was begun last.
+func (i *indexer) end() error {
+	at := i.open[len(i.open)-1]
+	i.open = i.open[:len(i.open)-1]
+	i.all[at].end, i.all[at].next = uint32(i.tokens.InputOffset()), uint32(len(i.all))
+	if name, repeated := i.names.repeated(i.values, at); repeated {
+		return fmt.Errorf("%w: %.100q", jsontext.ErrDuplicateName, name)
+	}
+	return nil
 }
 
 // A nameTable finds repeated names of an object. It is a hash table of the positions of

@@ -114,6 +114,9 @@ func judge(ctx context.Context, out io.Writer, p *pkg, slots chan struct{}, o *o
 	t = &tally{dir: p.dir, killed: map[string]string{}}
 	all, left := sample(p.mutants(), o)
 	t.left = left
+	if len(all) == 0 { // of a small package, which nobody has touched
+		return t, nil
+	}
 	flags := p.flags(o)
 	r, err := measure(ctx, out, p, o.maps, flags)
 	if err != nil {
