@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,8 @@ type Node struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // everything that the Node has started
 
-	messages atomic.Uint64 // control messages that were refused
+	messages  atomic.Uint64                          // control messages that were refused
+	describes atomic.Pointer[func() json.RawMessage] // see Describe
 
 	mu        sync.Mutex
 	epoch     string

@@ -28,6 +28,8 @@ type Report struct {
 	RefusedMessages uint64 `json:"refusedMessages"` // control requests
 
 	Clock time.Time `json:"clock"` // the time by the node's clock
+
+	Program json.RawMessage `json:"program,omitzero"` // what its program says; see Node.Describe
 }
 
 const (
@@ -48,7 +50,25 @@ func (n *Node) Report() Report {
 	}
 	n.mu.Unlock()
 	n.hooks.fill(&r)
+	n.described(&r)
 	return r
+}
+
+// maxProgram is the size of what a program says in a Report, in bytes.
+const maxProgram = 32 << 10
+
+// Describe has f say, in each Report of this node, what its program wants to show: JSON of at most 32 KiB, or nothing. It must not block. It replaces an earlier function.
+func (n *Node) Describe(f func() json.RawMessage) {
+	n.describes.Store(&f)
+}
+
+// described adds what the program says. What is no JSON, or too long, is left out: it would keep the whole Report from being read.
+func (n *Node) described(r *Report) {
+	if f := n.describes.Load(); f != nil {
+		if said := (*f)(); len(said) <= maxProgram && json.Valid(said) {
+			r.Program = said
+		}
+	}
 }
 
 // Reports collects the Reports of all members, by name: until all have answered, for at most

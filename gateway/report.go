@@ -99,6 +99,9 @@ func noticesOf(u *upstream, known *catalogue.Snapshot) (notices []string) {
 // Changed returns a channel that is closed when Report may say something else than it does after this call.
 func (g *Gateway) Changed() <-chan struct{} { return g.notifier.next(g.causes) }
 
+// Notify closes what Changed has returned, for what a program shows beside the Report.
+func (g *Gateway) Notify() { g.notifier.notify() }
+
 // causes tell of changes that no code of this package makes.
 func (g *Gateway) causes() []<-chan struct{} {
 	all := []<-chan struct{}{g.known.Changed()}

@@ -48,6 +48,15 @@ type Gateway interface {
 	Stderr(server string) (log Log, ok bool)
 }
 
+// A Clustered is a Gateway that is one of a cluster.
+type Clustered interface {
+	Gateway
+
+	// Nodes returns the name of this gateway, and what is known of the others, without changing it later. It asks them if what is known is some seconds old, and waits for that until ctx ends. Report may say
+	// something else, and Changed tells of it, as long as Nodes is called every few seconds.
+	Nodes(ctx context.Context) (self string, others []NodeReport)
+}
+
 // A Log is a bounded list of lines, of which the oldest go first. A [Tail] is one.
 type Log interface {
 	// Read returns the lines after a number, the number of the last line, and a channel that is closed when there
@@ -74,6 +83,7 @@ const (
 	MaxViewers = 64
 
 	actTime   = 30 * time.Second // for an action
+	nodesTime = 2 * time.Second  // for other gateways of a cluster
 	writeTime = 5 * time.Second  // for a viewer to read, and for one who acts to send
 	maxForm   = 256 << 10        // bytes
 )

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"html/template"
 	"sync"
 	"time"
@@ -17,6 +18,22 @@ type entrance struct {
 	drawn  renderings
 
 	records drawnRecords
+}
+
+// look returns a Report with what is known of the other gateways of a cluster. Who waits gets what they say now.
+func (d *Door) look(ctx context.Context, wait bool) Report {
+	r := d.gateway.Report()
+	of, is := d.gateway.(Clustered)
+	if !is {
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodesTime)
+	defer cancel()
+	if !wait {
+		cancel()
+	}
+	r.Node, r.Nodes = of.Nodes(ctx)
+	return r
 }
 
 // A part of the page is replaced as a whole.

@@ -152,7 +152,7 @@ func files() ServerReport {
 }
 
 // serveWeb returns the handler of a loopback address with a token.
-func serveWeb(t *testing.T, f *fake, open bool) http.Handler {
+func serveWeb(t *testing.T, f Gateway, open bool) http.Handler {
 	d := New(f)
 	t.Cleanup(d.Close)
 	return d.Web(Web{Token: "t0ken", Open: open, Hosts: []string{"tools.example.com"}})

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	_ "embed" // the page
 	"html/template"
 	"net/http"
@@ -33,7 +34,7 @@ func (e *entrance) render(knows, fresh bool) (*rendering, error) {
 		return last, nil
 	}
 	next := &rendering{made: time.Now(), changed: e.gateway.Changed(), single: make(map[string][]part)}
-	if next.report = e.gateway.Report(); !knows {
+	if next.report = e.look(context.Background(), false); !knows {
 		next.report = next.report.public()
 	}
 	if err := e.draw(next, knows); err != nil {

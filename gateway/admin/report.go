@@ -28,6 +28,9 @@ type Report struct {
 	Servers  []ServerReport `json:"servers"`           // in file order
 	Clients  []ClientReport `json:"clients"`
 
+	Node  string       `json:"node,omitempty"` // the name of this gateway in its cluster
+	Nodes []NodeReport `json:"nodes,omitzero"` // the other gateways of the cluster
+
 	Questions []Question `json:"questions,omitzero"` // that wait for the answer of a client, the oldest first
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
@@ -35,6 +38,22 @@ type Report struct {
 	AuditLost uint64 `json:"auditLost,omitzero"` // records of the audit trail that could not be written, since the gateway has started
 
 	NotEnriched int64 `json:"notEnriched,omitzero"` // results that are as their servers have sent them, since what was to be added could not be
+}
+
+// A NodeReport is what another gateway of the cluster has said of its servers.
+type NodeReport struct {
+	Name   string    `json:"name"`
+	State  string    `json:"state"`           // of its membership: ready, degraded, isolated or draining
+	At     time.Time `json:"at,omitzero"`     // when it has said so
+	Silent bool      `json:"silent,omitzero"` // it has not answered when it was asked last
+
+	NodeServers
+}
+
+// NodeServers are the servers of a gateway as it tells them the others: those first that are in trouble, and no more than fit.
+type NodeServers struct {
+	Servers []ServerReport `json:"servers"`
+	More    int            `json:"more,omitzero"` // that did not fit
 }
 
 // A ServerReport is one entry of the file.
@@ -250,7 +269,20 @@ func (r Report) public() Report {
 	for i := range r.Questions {
 		r.Questions[i].Target = ""
 	}
+	r.Nodes = publicNodes(r.Nodes)
 	return r
+}
+
+// publicNodes leaves out what servers have written.
+func publicNodes(nodes []NodeReport) []NodeReport {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		nodes[i].Servers = slices.Clone(nodes[i].Servers)
+		for j := range nodes[i].Servers {
+			nodes[i].Servers[j].hide()
+		}
+	}
+	return nodes
 }
 
 // hide leaves only the kind of a reason: the end of a child's standard error is part of why it has exited. What was wrong with a server that

@@ -58,7 +58,7 @@ func (e *entrance) routes() http.Handler {
 
 // report shows the state to programs.
 func (e *entrance) report(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, e.seen(r, e.gateway.Report()))
+	answer(w, http.StatusOK, e.seen(r, e.look(r.Context(), true)))
 }
 
 // metrics shows the state to Prometheus.

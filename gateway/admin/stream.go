@@ -109,7 +109,7 @@ func (e *entrance) streamReports(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	e.follow(r, s, func() (<-chan struct{}, error) {
 		changed := e.gateway.Changed()
-		return changed, s.send("report", e.seen(r, e.gateway.Report()))
+		return changed, s.send("report", e.seen(r, e.look(r.Context(), false)))
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 // A gateway at a node of a cluster, of which each node is a process of its own.
 type gatewayNode struct {
 	*serve
+	file  string
 	calls int
 }
 
@@ -44,7 +45,7 @@ func startGateway(t *testing.T, cluster, node, pids string) *gatewayNode {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &gatewayNode{serve: start(t, "up", path, "--http", "127.0.0.1:0", "--admin", "off", "--cluster", cluster, "--node", node).await()}
+	return &gatewayNode{file: path, serve: start(t, "up", path, "--http", "127.0.0.1:0", "--admin", "off", "--cluster", cluster, "--node", node).await()}
 }
 
 // echo calls a tool in a session, until a deadline, and returns the last answer.
@@ -79,7 +80,7 @@ func pidsOf(t *testing.T, path string) (all []int) {
 // Two gateways are nodes of a cluster: a session that begins at one goes on at the other, also when its node is killed, and a server of which there is one
 // runs at one node, and at the other once that node is killed. Each node has its own of the others.
 //
-// Guarantees: G-0104.1, G-0104.2
+// Guarantees: G-0104.1, G-0104.2, G-0104.8
 func TestGatewaysOfACluster(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	name, pids := "g"+strings.ReplaceAll(time.Now().Format("150405.000000"), ".", ""), filepath.Join(t.TempDir(), "pids")
@@ -110,8 +111,26 @@ func TestGatewaysOfACluster(t *testing.T) {
 	if all := pidsOf(t, pids+"-each"); len(all) != 2 {
 		t.Errorf("the others have run as %d, want one at each node", all)
 	}
+	if said, err := bowline(t, "ps", "--file", b.file, "--node", "a").CombinedOutput(); err != nil || !strings.HasPrefix(string(said), "NODE a (ready, ") || !strings.Contains(string(said), "\nown ") {
+		t.Errorf("ps at b says of a: %s, %v", said, err)
+	}
+	if said, err := bowline(t, "ps", "--file", b.file, "--node", "all").CombinedOutput(); err != nil || !strings.Contains(string(said), "NODE a (ready") || !strings.Contains(string(said), "NODE b (this one)") {
+		t.Errorf("ps of all says %s, %v", said, err)
+	}
+	if said, err := bowline(t, "ps", "--file", b.file, "--node", "c").CombinedOutput(); err == nil || !strings.Contains(string(said), `no node "c"`) {
+		t.Errorf("ps of a node that is not there says %s, %v", said, err)
+	}
 	a.kill() // which runs the server, and that of NATS
 	a.ended()
+	for until := time.Now().Add(hangGuard); ; {
+		said, err := bowline(t, "ps", "--file", b.file, "--node", "a").CombinedOutput()
+		if err == nil && strings.HasPrefix(string(said), "NODE a (does not answer)") && strings.Contains(string(said), "\nown ") {
+			break
+		}
+		if err != nil || time.Now().After(until) {
+			t.Fatalf("of a node that was killed: %s, %v", said, err)
+		}
+	}
 	for _, tool := range []string{"one__echo", "own__echo"} {
 		if answer := b.echo(session, tool); !strings.Contains(answer, `"text":"hi"`) {
 			t.Errorf("%s after its node was killed: %s", tool, answer)

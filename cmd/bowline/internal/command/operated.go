@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/audit"
@@ -16,6 +17,17 @@ type operated struct {
 	reload   func() error
 	end      func()       // ends the command
 	trail    *audit.Trail // nil: there is none
+}
+
+// A clustered gateway is one at a node of a cluster.
+type clustered struct {
+	*operated
+	others *member.Others
+}
+
+// Nodes implements admin.Clustered.
+func (c *clustered) Nodes(ctx context.Context) (string, []admin.NodeReport) {
+	return c.others.Nodes(ctx)
 }
 
 // Report implements admin.Gateway.

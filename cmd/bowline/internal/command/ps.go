@@ -29,16 +29,20 @@ The states are
 RESTARTS are those since the gateway started, CALLS those under way, and TOOLS those
 that are offered, also while the server is away.
 
-If several gateways run, choose one by --file or --admin.`
+If several gateways run, choose one by --file or --admin. One of a cluster knows how
+the others are, as they say themselves: --node NAME prints the servers of one, and
+--node all those of all.`
 
 const psExample = `  bowline ps
   bowline ps --json
+  bowline ps --node all
   bowline ps --watch --file mcp.json`
 
 // newPs asks once, or with --watch until the gateway or the command ends.
 func newPs() *cobra.Command {
 	var of doors.Choice
 	var asJSON, watch bool
+	var node string
 	command := &cobra.Command{
 		Use:     "ps",
 		Short:   "List the servers of a running gateway",
@@ -53,13 +57,14 @@ func newPs() *cobra.Command {
 				for _, mistake := range r.Mistakes {
 					cmd.PrintErrln(render.Message("the file is not applied: " + mistake))
 				}
-				return printServers(cmd.OutOrStdout(), r)
+				return printNode(cmd.OutOrStdout(), r, node)
 			}
 			return of.Use(cmd.Context(), func(c *admin.Client) error { return askReport(cmd.Context(), c, watch, show) })
 		},
 	}
 	of.Add(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON: an object for each report")
+	command.Flags().StringVar(&node, "node", "", "print the servers of the gateway with this `NAME` in the cluster, or of all")
 	command.Flags().BoolVar(&watch, "watch", false, "print the list again after each change")
 	return command
 }
@@ -81,6 +86,48 @@ func askReport(ctx context.Context, c *admin.Client, watch bool, show func(admin
 
 // answerTime is how long a gateway may take to answer: it takes 30 s at most for what acts.
 const answerTime = 40 * time.Second
+
+// printNode prints the servers of one gateway of a cluster, or of all with the age of what each has said.
+func printNode(out io.Writer, r admin.Report, node string) error {
+	if node == "" || node == r.Node {
+		return printServers(out, r)
+	}
+	var chosen []admin.NodeReport
+	for _, n := range r.NodesTroubleFirst() {
+		if node == "all" || n.Name == node {
+			chosen = append(chosen, n)
+		}
+	}
+	if r.Node == "" || node != "all" && len(chosen) == 0 {
+		return process.Refuse("the cluster of this gateway has no node %q; bowline nodes lists them", node)
+	}
+	if node == "all" {
+		fmt.Fprintf(out, "NODE %s (this one)\n", render.Flat(r.Node))
+		if err := printServers(out, r); err != nil {
+			return err
+		}
+	}
+	for _, n := range chosen {
+		if err := printOther(out, r, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printOther prints what another gateway has said of its servers.
+func printOther(out io.Writer, r admin.Report, n admin.NodeReport) error {
+	state := fmt.Sprintf("%s, %s ago", n.State, max(r.At.Sub(n.At), 0).Round(time.Second))
+	if n.Silent {
+		state = "does not answer"
+	}
+	fmt.Fprintf(out, "NODE %s (%s)\n", render.Flat(n.Name), render.Flat(state))
+	if err := printServers(out, admin.Report{At: r.At, Servers: n.Servers}); err != nil || n.More == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "and %d more\n", n.More)
+	return err
+}
 
 // printServers prints a row for each server. Reasons are words of servers.
 func printServers(out io.Writer, r admin.Report) error {

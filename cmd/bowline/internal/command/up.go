@@ -284,7 +284,8 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	if err != nil {
 		return nil, err
 	}
-	return doors.Open(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, u.audit.trail}, doors.Options{
+	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, u.audit.trail})
+	return doors.Open(shown, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
 		Say: sayTo(cmd),
 	})

@@ -1,12 +1,14 @@
 package command
 
 import (
+	"encoding/json"
 	"errors"
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
 )
@@ -15,6 +17,8 @@ import (
 type joining struct {
 	flags member.Flags
 	node  *member.Node
+
+	others *member.Others // nil: there are none
 }
 
 // check refuses flags that do not fit, before anything is opened.
@@ -36,6 +40,9 @@ func (j *joining) join(cmd *cobra.Command, with member.Engines) (leave func() er
 	cmd.SetContext(j.node.Serving)
 	return func() error {
 		cmd.SetContext(whole)
+		if j.others != nil {
+			j.others.Close()
+		}
 		return j.node.Close()
 	}, nil
 }
@@ -56,4 +63,13 @@ func (j *joining) share(o *gateway.Options, endpoint *streamable.HandlerOptions)
 	if values := j.node.Values(); values != nil {
 		o.Shared = values
 	}
+}
+
+// shown returns what the doors show of a gateway: in a cluster the others, too, who are told how this one is.
+func (j *joining) shown(of *operated) admin.Gateway {
+	j.others = j.node.Others(func() json.RawMessage { return of.Report().Told() }, of.Notify)
+	if j.others == nil {
+		return of
+	}
+	return &clustered{of, j.others}
 }

@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A fakeNode is a gateway of a cluster.
+type fakeNode struct {
+	*fake
+	nodes  []NodeReport
+	waited bool // somebody waits for what the others say
+}
+
+func (f *fakeNode) Nodes(ctx context.Context) (string, []NodeReport) {
+	f.waited = ctx.Err() == nil
+	return "a", f.nodes
+}
+
+// The page and the report show the other gateways of a cluster, those first that need a person, with the age of what they have said. Only a report waits for them, and who
+// has no token sees of them what he sees of this one.
+//
+// Guarantees: G-0091.21
+func TestOtherGatewaysAreShown(t *testing.T) {
+	f := &fakeNode{fake: newFake(files())}
+	f.nodes = []NodeReport{
+		{Name: "b", State: "ready", At: noon, NodeServers: NodeServers{Servers: []ServerReport{{Name: "fine", State: Ready}}, More: 3}},
+		{Name: "c", State: "draining", At: noon, NodeServers: NodeServers{Servers: []ServerReport{{Name: "web", State: Backoff, Reason: "exited: secret " + hostile}}}},
+		{Name: "d", Silent: true},
+	}
+	h := serveWeb(t, f, true)
+	got := page(h, "/", token)
+	if f.waited {
+		t.Error("the page waits for other gateways")
+	}
+	_, got, _ = strings.Cut(got, "Other gateways of the cluster")
+	last := 0
+	for _, want := range []string{"<strong>d</strong>", "does not answer", "<strong>c</strong> draining", `as of <time datetime="2026-11-27T12:00:00Z"`, "<strong>backoff</strong> web · exited: secret &lt;img", "<strong>b</strong> ready", "<strong>ready</strong> fine", "and 3 more"} {
+		at := strings.Index(got, want)
+		if at < last {
+			t.Errorf("%q is at %d, after %d", want, at, last)
+		}
+		last = max(last, at)
+	}
+	for _, show := range []string{page(h, "/"), page(h, "/v1/report")} {
+		if strings.Contains(show, "secret") || !strings.Contains(show, "web") {
+			t.Errorf("without the token: %s", show)
+		}
+	}
+	var r Report
+	if err := json.Unmarshal([]byte(page(h, "/v1/report", token)), &r); err != nil || r.Node != "a" || len(r.Nodes) != 3 || r.Nodes[1].Servers[0].State != Backoff || !f.waited {
+		t.Errorf("the report is %+v, %v", r, err)
+	}
+	if strings.Contains(page(serveWeb(t, f.fake, true), "/", token), "Other gateways") {
+		t.Error("one of no cluster shows others")
+	}
+}
+
+// What a gateway tells the others is bounded, has those in trouble first, and says how many it has left out.
+func TestWhatOtherGatewaysAreTold(t *testing.T) {
+	var r Report
+	for i := range 300 {
+		r.Servers = append(r.Servers, ServerReport{Name: fmt.Sprint("fine", i), State: Ready, Since: noon, Stderr: strings.Repeat("é", 5000)})
+	}
+	r.Servers = append(r.Servers, ServerReport{Name: "web", State: Backoff, Reason: strings.Repeat("long ", 5000), NextAttempt: noon.Add(time.Hour), Notices: []string{"one", "two"}})
+	told := r.Told()
+	var got NodeServers
+	if err := json.Unmarshal(told, &got); err != nil || len(told) > maxTold {
+		t.Fatalf("%d bytes: %v", len(told), err)
+	}
+	if len(got.Servers) < 20 || len(got.Servers)+got.More != 301 || got.Servers[0].Name != "web" || len(got.Servers[0].Reason) > maxToldText+3 || !slices.Equal(got.Servers[0].Notices, []string{"one"}) {
+		t.Errorf("it is %+v", got)
+	}
+	if got := string((Report{}).Told()); got != `{"servers":[]}` {
+		t.Errorf("of no servers: %s", got)
+	}
+}
