@@ -2,6 +2,7 @@ package life
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,91 +142,105 @@ func TestRenews(t *testing.T) {
 	}
 }
 
+// A book notes when a Keeper has looked. It is safe for concurrent use.
+type book struct {
+	mu    sync.Mutex
+	looks []time.Time
+	next  time.Time // what the next look returns, once
+}
+
+func (b *book) look(now time.Time) (next time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looks = append(b.looks, now)
+	next, b.next = b.next, next
+	return next
+}
+
+func (b *book) lookAgain(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next = at
+}
+
+// taken returns the looks since it was called last, when nothing goes on any more.
+func (b *book) taken() (looks []time.Time) {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	looks, b.looks = b.looks, nil
+	return looks
+}
+
 // A Keeper looks when it is told to, however often that is, and when look has said; never by itself, and not after Close.
 //
 // Guarantees: G-0088.11
 func TestKeeperLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks []time.Duration
-		began, next := time.Now(), time.Time{}
-		k := NewKeeper(func(now time.Time) time.Time {
-			looks = append(looks, now.Sub(began))
-			at := next
-			next = time.Time{}
-			return at
-		})
+		var b book
+		k := NewKeeper(b.look)
 		pass(time.Hour)
-		if synctest.Wait(); len(looks) != 0 {
+		if looks := b.taken(); len(looks) != 0 {
 			t.Errorf("it has looked at %v before it was told to", looks)
 		}
-		next = time.Now().Add(time.Minute)
+		began := time.Now()
+		b.lookAgain(began.Add(time.Minute))
 		k.Check()
 		pass(2 * time.Minute)
-		synctest.Wait()
-		if n := len(looks); n < 2 || n > 3 || looks[n-1] != time.Hour+time.Minute || looks[0] != time.Hour {
+		if looks := b.taken(); len(looks) < 2 || len(looks) > 3 || !looks[0].Equal(began) || !looks[len(looks)-1].Equal(began.Add(time.Minute)) {
 			t.Errorf("it has looked at %v, want at once and after a minute", looks)
 		}
-		before := len(looks)
 		pass(time.Hour)
-		if synctest.Wait(); len(looks) != before {
-			t.Errorf("it has looked at %v without a reason", looks[before:])
+		if looks := b.taken(); len(looks) != 0 {
+			t.Errorf("it has looked at %v without a reason", looks)
 		}
 		for range 10 {
 			k.Check()
 		}
-		if synctest.Wait(); len(looks) < before+1 || len(looks) > before+2 {
-			t.Errorf("told ten times at once, it has looked %d times", len(looks)-before)
+		if looks := b.taken(); len(looks) < 1 || len(looks) > 10 {
+			t.Errorf("told ten times, it has looked %d times", len(looks))
 		}
 		k.Close()
-		before = len(looks)
 		k.Check()
-		if synctest.Wait(); len(looks) != before {
+		if looks := b.taken(); len(looks) != 0 {
 			t.Error("it looks after Close")
 		}
 	})
 }
 
-// Close waits until what is being ended has ended, and says so to it; that look is called after each end.
+// Close waits until what is being ended has ended, and says so to it. The Keeper looks again after each end.
 //
 // Guarantees: G-0088.11
 func TestKeeperWaitsForWhatItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started, looks, ended := false, 0, false
+		var b book
+		var ends sync.Once
+		ended := make(chan error, 2)
 		var k *Keeper
-		k = NewKeeper(func(time.Time) (next time.Time) {
-			if looks++; started {
-				return next
-			}
-			started = true
-			k.Go(func(ctx context.Context) {
-				timer := time.NewTimer(time.Second)
-				defer timer.Stop()
-				<-timer.C
-				if ctx.Err() != nil {
-					t.Error("its context has ended before Close")
+		k = NewKeeper(func(now time.Time) (next time.Time) {
+			ends.Do(func() {
+				for _, waits := range []bool{false, true} {
+					k.Go(func(ctx context.Context) {
+						if waits {
+							<-ctx.Done()
+						}
+						pass(time.Second)
+						ended <- ctx.Err()
+					})
 				}
 			})
-			return next
+			return b.look(now)
 		})
 		k.Check()
-		synctest.Wait()
-		before := looks
+		b.taken()
 		pass(2 * time.Second)
-		if synctest.Wait(); looks != before+1 {
-			t.Errorf("after the end of a server it has looked %d times, want once", looks-before)
+		if looks, err := b.taken(), <-ended; len(looks) != 1 || err != nil {
+			t.Errorf("after the end of a server it has looked %d times, want once; its context: %v", len(looks), err)
 		}
-		started = true
-		k.Go(func(ctx context.Context) {
-			<-ctx.Done()
-			timer := time.NewTimer(time.Second)
-			defer timer.Stop()
-			<-timer.C
-			ended = true
-		})
 		began := time.Now()
 		k.Close()
-		if !ended || time.Since(began) != time.Second {
-			t.Errorf("Close has returned after %v; the server has ended: %t", time.Since(began), ended)
+		if took := time.Since(began); took != time.Second || len(ended) != 1 || <-ended == nil {
+			t.Errorf("Close has returned after %v, and the server has not ended, or does not know of Close", took)
 		}
 	})
 	NewKeeper(nil).Close() // it has no goroutine
