@@ -71,3 +71,53 @@ func TestSamplesAreOfTheTree(t *testing.T) {
 		}
 	})
 }
+
+// In each state of a child, from its Init to its end, the sample counts as many children as the report lists.
+//
+// Guarantees: G-0024.10
+func TestSamplesCountChildrenInEveryState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne})
+		seen := map[string]bool{}
+		check := func() {
+			t.Helper()
+			want, got := map[string]int{}, map[string]int{}
+			for _, c := range s.Report().Children {
+				want[string(c.State)]++
+				seen[string(c.State)] = true
+			}
+			for sample := range s.Samples() {
+				for _, c := range sample.Supervisor.Children {
+					got[c.State] = c.Count
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("children by state (-report +sample):\n%s", diff)
+			}
+		}
+		first, release := newScript(), make(chan struct{})
+		begins := func(context.Context) error { pause(time.Second); return nil }
+		start(t, s, supervisor.ChildSpec{ID: "begins again", Init: begins, Run: first.run})
+		start(t, s, supervisor.ChildSpec{ID: "slow to drain", Run: idle, Drain: begins})
+		first.end(returns(errBroken))
+		synctest.Wait()
+		check()
+		advance(2 * time.Second)
+		start(t, s, supervisor.ChildSpec{ID: "ended", Run: func(context.Context) error { return nil }, Restart: supervisor.Temporary})
+		start(t, s, supervisor.ChildSpec{ID: "failed", Run: func(context.Context) error { return errBroken }, Restart: supervisor.Temporary})
+		start(t, s, supervisor.ChildSpec{ID: "slow to stop", Run: ignoresStop(release)})
+		synctest.Wait()
+		check()
+		go s.Close(context.Background())
+		time.AfterFunc(time.Second, func() { close(release) })
+		for range 10 {
+			advance(time.Second / 3)
+			check()
+		}
+		for _, state := range []supervisor.State{supervisor.Waiting, supervisor.Starting, supervisor.Running, supervisor.Draining, supervisor.Stopping, supervisor.Stopped, supervisor.Failed} {
+			if !seen[string(state)] {
+				t.Errorf("no child was %s", state)
+			}
+		}
+	})
+}

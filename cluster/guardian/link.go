@@ -66,8 +66,7 @@ type Link struct {
 
 	mu      sync.Mutex
 	control *os.File // the inner guardian reads schedules from it
-	present schedule
-	closing bool // the schedule is that of Close, and may only become shorter
+	present schedule // that of Close may only become shorter
 }
 
 // Renew moves the deadline of the server to until, which may also be earlier than before. It
@@ -76,7 +75,7 @@ type Link struct {
 func (l *Link) Renew(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closing {
+	if l.present.closing {
 		return
 	}
 	if s, err := scheduleFor(until); err == nil {
@@ -120,7 +119,6 @@ func (l *Link) Close(grace time.Duration) error {
 func (l *Link) shorten(grace time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closing = true
 	if now, err := clock(); err == nil {
 		l.send(l.present.sooner(byGrace(now, grace)))
 	}

@@ -60,3 +60,26 @@ func TestMethodsOfAnExtension(t *testing.T) {
 		t.Errorf("outside of a request got %+v, want nothing", outside)
 	}
 }
+
+// A method that is not part of MCP is in every revision, and how long its list may be cached only in those that have that.
+//
+// Guarantees: G-0029.3
+func TestListsOfAnOwnMethodInBothEras(t *testing.T) {
+	s := newServer(server.Options{ListTTL: 7_000_000_000})
+	type list struct {
+		protocol.CacheableResult
+		Names []string `json:"names"`
+	}
+	server.AddMethod(s, "example.com/list", func(ctx context.Context, _ json.RawMessage) (list, error) {
+		page, err := server.ListPage(ctx, s, nil, map[string]string{"a": "a"}, func(name string) server.Feature { return server.Feature{Name: name} })
+		return list{page.CacheableResult, page.Entries}, err
+	})
+	w, legacy := dial(t, s), dial(t, s)
+	legacy.initialize(protocol.Version20251125)
+	if got := w.ask(modern(`1`, "example.com/list", ``)); got.text("names") != `["a"]` || got.text("ttlMs") != "7000" || got.text("cacheScope") != `"public"` {
+		t.Errorf("a modern client got %s, want the list and its lifetime", got.Result)
+	}
+	if got := legacy.ask(`{"jsonrpc":"2.0","id":2,"method":"example.com/list"}`); got.text("names") != `["a"]` || len(got.Result) != 1 {
+		t.Errorf("a legacy client got %s, want the list alone", got.Result)
+	}
+}

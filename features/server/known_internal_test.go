@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/features/internal/meta"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -33,10 +32,20 @@ var (
 	}
 )
 
+// begun returns params with a _meta and what follows it, which are those of the request or are in an argument of it.
+func begun(t *rapid.T, meta, rest string) string {
+	before := rapid.SampledFrom([]string{"", ` `, `{"name":"b","x":`, `{"arguments":`, `{"name":"b","_meta":` + knownMeta + `,"arguments":`}).Draw(t, "before")
+	params := before + `{"_meta":` + meta + rest
+	if strings.HasPrefix(before, "{") {
+		params += "}"
+	}
+	return params
+}
+
 // Guarantees: G-0049.1
 func TestKnownMetaChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		params := `{"_meta":` + withTraceMembers(rapid.SampledFrom(traces).Draw(t, "trace")) + rapid.SampledFrom(rests).Draw(t, "rest")
+		params := begun(t, withTraceMembers(rapid.SampledFrom(traces).Draw(t, "trace")), rapid.SampledFrom(rests).Draw(t, "rest"))
 		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
 		before := withTraceMembers(rapid.SampledFrom(traces[:4]).Draw(t, "trace before"))
 		whole, known := decoded(t, method, params, ""), decoded(t, method, params, before)
@@ -89,16 +98,20 @@ func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 	from.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(false)})
 	rapid.Check(t, func(t *rapid.T) {
 		members := strings.TrimPrefix(rapid.SampledFrom(traces).Draw(t, "trace"), ",")
-		params := `{"_meta":{` + members + `}` + rapid.SampledFrom(rests).Draw(t, "rest")
+		params := begun(t, `{`+members+`}`, rapid.SampledFrom(rests).Draw(t, "rest"))
 		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
 		row := (*s.methods.Load())[method]
 		decoded := func(inFull bool) string {
+			params := params
+			if inFull { // an escape behind the _meta
+				params = strings.TrimSuffix(params, "}") + `,"more":"\u0061"}`
+			}
 			c := from.newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)}, row)
 			if err := c.identify(); err != nil {
 				return err.Error()
 			}
-			if inFull {
-				c.cut = meta.Cut{}
+			if inFull && c.cut.Rest != nil {
+				t.Fatalf("%s is not read in full", params)
 			}
 			if err := c.decodeParams(row); err != nil {
 				return err.Error()
@@ -112,6 +125,11 @@ func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 	c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":{"traceparent":"a"},"name":"a"}`)}, nil)
 	if err := c.identify(); err != nil || string(c.cut.Rest) != `"name":"a"}` || c.Session == nil {
 		t.Errorf("a traced request is decoded in full: what follows is %q (%v)", c.cut.Rest, err)
+	}
+	modern := `{"name":"a","_meta":` + knownMeta + `,"arguments":{"_meta":{"traceparent":"a"}}}`
+	c = from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(modern)}, nil)
+	if err := c.identify(); err != nil || !c.modern {
+		t.Errorf("a modern request with an argument _meta is taken for a legacy one (%v)", err)
 	}
 }
 

@@ -53,7 +53,11 @@ type gateCase struct {
 }
 
 func gateCases() []gateCase {
-	const list = `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`
+	const (
+		list     = `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`
+		notified = `{"jsonrpc":"2.0","method":"notifications/a"}`
+		response = `{"jsonrpc":"2.0","id":7,"result":{}}`
+	)
 	modernList := modernBody("tools/list", "")
 	mirrored := header{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/list"}
 	without := func(o *HandlerOptions) { o.Stateless = true }
@@ -81,15 +85,24 @@ func gateCases() []gateCase {
 		}, want: verdict{401, 0}},
 		{what: "its body arrives, and is a message or a batch", body: "{", want: verdict{400, -32700}},
 		{what: "it is no batch", body: "[" + modernList + "]", header: mirrored, want: bad},
-		{what: "it is no response", body: `{"jsonrpc":"2.0","id":7,"result":{}}`, header: mirrored, want: bad},
+		{what: "it is no response", body: response, header: mirrored, want: bad},
 		{what: "it names its revision", body: list, header: mirrored, want: verdict{400, -32602}},
 		{what: "its headers say the same as its body", body: modernList, want: verdict{400, protocol.CodeHeaderMismatch}},
 		{what: "initialize names no session", body: initializeBody("2025-11-25"), version: "2025-11-25", want: bad},
 		{what: "no session is named, because there are none", body: list, header: header{"Mcp-Session-Id: any"}, options: without, want: absent},
+		{what: "no session is named, because there are none", body: notified, header: header{"Mcp-Session-Id: any"}, options: without, want: absent},
+		{what: "no session is named, because there are none", body: response, header: header{"Mcp-Session-Id: any"}, options: without, want: absent},
+		{what: "no session is named, because there are none", body: "[" + list + "]", header: header{"Mcp-Session-Id: any", "Mcp-Protocol-Version: 2025-03-26"}, options: without, want: absent},
 		{what: "initialize is not too large to be kept", options: func(o *HandlerOptions) { o.MaxBody = 1 << 20 },
 			body: strings.Replace(initializeBody("2025-11-25"), `{"protocol`, `{"a":"`+strings.Repeat("a", web.MaxInitialize)+`","protocol`, 1), want: tooLarge},
 		{what: "a session is named", body: list, want: bad},
+		{what: "a session is named", body: notified, want: bad},
+		{what: "a session is named", body: response, want: bad},
+		{what: "a session is named", body: "[" + list + "]", header: header{"Mcp-Protocol-Version: 2025-03-26"}, want: bad},
 		{what: "the session is here, and is the sender's, and so is its revision", body: list, header: header{"Mcp-Session-Id: unknown"}, want: absent},
+		{what: "the session is here, and is the sender's, and so is its revision", body: notified, header: header{"Mcp-Session-Id: unknown"}, want: absent},
+		{what: "the session is here, and is the sender's, and so is its revision", body: response, header: header{"Mcp-Session-Id: unknown"}, want: absent},
+		{what: "the session is here, and is the sender's, and so is its revision", body: "[" + list + "]", header: header{"Mcp-Session-Id: unknown"}, want: absent},
 		{what: "the session is here, and is the sender's, and so is its revision", method: "DELETE", version: "2025-11-25", header: header{"Mcp-Protocol-Version: 1999-01-01"}, want: bad},
 		{what: "its revision has sessions", body: initializeBody("2025-11-25"), header: header{"Mcp-Protocol-Version: 1999-01-01"}, want: bad},
 		{what: "its client accepts events", method: "GET", version: "2025-11-25", header: header{"Accept: text/html"}, want: verdict{406, 0}},
@@ -110,7 +123,7 @@ func gateCases() []gateCase {
 		{what: "its sender may do this", body: modernList, header: mirrored, options: denying, want: verdict{403, 0}},
 		{what: "its sender may do this", body: initializeBody("2025-11-25"), options: denying, want: verdict{403, 0}},
 		{what: "its sender may do this", body: list, version: "2025-11-25", options: denying, want: verdict{403, 0}},
-		{what: "its sender may do this", body: `{"jsonrpc":"2.0","method":"notifications/a"}`, version: "2025-11-25", options: denying, want: verdict{403, 0}},
+		{what: "its sender may do this", body: notified, version: "2025-11-25", options: denying, want: verdict{403, 0}},
 		{what: "its sender may do this", body: "[" + list + "]", version: "2025-03-26", options: denying, want: verdict{403, 0}},
 		{what: "its sender may do this", body: list, options: func(o *HandlerOptions) { denying(o); without(o) }, want: verdict{403, 0}},
 		{what: "there is a server for it", body: modernList, header: mirrored, options: func(o *HandlerOptions) { o.Choose = func(*http.Request) Acceptor { return nil } }, want: absent},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -476,4 +477,41 @@ func TestRestoreIsLimited(t *testing.T) {
 			t.Errorf("%d sessions are still being restored, want none", held)
 		}
 	})
+}
+
+// Of an attempt to restore a session nothing is left, whether it was restored or not: what could end it early is forgotten, too.
+//
+// Guarantees: G-0073.5
+func TestNothingIsLeftOfARestore(t *testing.T) {
+	inStore(t, HandlerOptions{Identify: byUser}, func(t *testing.T, b *bench, store *NodeStore) {
+		watched := &watchedContext{Context: b.handler.restores.ctx}
+		b.handler.restores.ctx = watched
+		for session, want := range map[string]int{moved(t, store.shared, "ada"): http.StatusOK, "unknown": http.StatusNotFound} {
+			if status, body := b.ask(session, userHeader("ada")); status != want {
+				t.Errorf("got %d %s, want %d", status, body, want)
+			}
+		}
+		if made, left := watched.made.Load(), watched.left.Load(); made != 2 || left != 0 {
+			t.Errorf("%d attempts wait for the end of the handler, and %d still do; want 2 and none", made, left)
+		}
+	})
+}
+
+// A watchedContext counts who waits for its end.
+type watchedContext struct {
+	context.Context
+	made, left atomic.Int64
+}
+
+// Value hides the context within, so that context.AfterFunc calls AfterFunc.
+func (w *watchedContext) Value(any) any { return nil }
+
+func (w *watchedContext) AfterFunc(f func()) (stop func() bool) {
+	w.made.Add(1)
+	w.left.Add(1)
+	stopInner := context.AfterFunc(w.Context, f)
+	return func() bool {
+		w.left.Add(-1)
+		return stopInner()
+	}
 }
