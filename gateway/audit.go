@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Admin is the program that the person at the page is for servers, for the report and for whatever records calls.
@@ -42,12 +43,14 @@ func isToolError(result json.RawMessage) bool {
 }
 
 // auditing returns what calls the program's own Audit, which may be nil, and then writes a record to the trail.
-func auditing(given func(context.Context, server.Record), trail func(context.Context, audit.Record)) func(context.Context, server.Record) {
+func auditing(given func(context.Context, server.Record), trail func(context.Context, audit.Record), named func(*transport.Origin) string) func(context.Context, server.Record) {
 	return func(ctx context.Context, r server.Record) {
 		if given != nil {
 			given(ctx, r)
 		}
-		trail(ctx, recordOf(r))
+		record := recordOf(r)
+		record.User = named(r.Origin)
+		trail(ctx, record)
 	}
 }
 

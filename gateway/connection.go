@@ -35,6 +35,7 @@ type connection struct {
 	place   *place                    // nil: all clients share it
 	as      string                    // what its session is called
 	subject subject                   // of its user
+	name    atomic.Pointer[string]    // by which people know its user; nil: there is none
 	woken   atomic.Pointer[time.Time] // when a call woke it last; nil: it has answered a call since
 
 	mu    sync.Mutex

@@ -130,6 +130,7 @@ type Gateway struct {
 
 	levels levels // of log messages
 	logins desk
+	naming naming
 	opened opened
 
 	subscriptions subscriptions
@@ -172,7 +173,7 @@ func (g *Gateway) serverOptions() server.Options {
 	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
 	o.SessionContext = g.sessionContext(o.SessionContext)
 	if g.options.Audit != nil {
-		o.Audit = auditing(o.Audit, g.options.Audit)
+		o.Audit = auditing(o.Audit, g.options.Audit, g.naming.of)
 	}
 	o.OnRootsChanged = func(context.Context, *server.Session) { g.rootsMayDiffer() }
 	o.Asking.MaxRounds = cmp.Or(o.Asking.MaxRounds, 8)
@@ -365,6 +366,7 @@ func (g *Gateway) adopt(file *mcpjson.File, p *plan) {
 			}
 		}
 	}
+	g.naming.claim.Store(&p.named)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.order, g.servers, g.mistakes, g.allRoots = file.Names(), servers, p.mistakes, p.roots

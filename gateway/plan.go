@@ -21,6 +21,7 @@ type plan struct {
 	mistakes map[string]error // by the names of servers
 	roots    []protocol.Root  // of servers without their own
 	policy   *policy.Policy   // nil: the file has none
+	named    string           // the claim that has the names of users; "": none has
 }
 
 // An entry is a server of the file.
@@ -55,7 +56,7 @@ func planOf(file *mcpjson.File, o given, before map[string]entry) (*plan, error)
 	if err != nil {
 		return nil, &ConfigError{file.Path, []error{file.Check()}} // which has the others, too
 	}
-	p := &plan{roots: o.roots, policy: policy.New(top.Policy, top.Login.Groups)}
+	p := &plan{roots: o.roots, policy: policy.New(top.Policy, top.Login.Groups), named: top.Login.Name}
 	if top.Roots != nil {
 		p.roots = rootsOf(top.Roots)
 	}

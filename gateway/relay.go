@@ -317,6 +317,9 @@ func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, para
 		return nil, crowded(u, err), nil
 	}
 	defer g.lifecycle.leave(u, c)
+	if request := server.RequestFrom(ctx); request != nil {
+		c.noteName(g.naming.of(request.Origin))
+	}
 	if u.perUser != nil && c.subject.note(ctx) {
 		g.wakeLoggedIn(ctx, u, c) // if the one before was not accepted, this one may be
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ func (g *Gateway) describe(u *upstream, known *catalogue.Snapshot) admin.ServerR
 	}
 	session, running := g.set.Session(u.Name)
 	s.Notices = append(noticesOf(u, known), u.excess.notices(session)...)
-	s.Connections = len(u.ofOwners())
+	s.Connections, s.Users = len(u.ofOwners()), u.users()
 	if failure, asleep := u.use.IsAsleep(); asleep {
 		s.OnDemand, s.Reason, s.LastFailure = true, "starts on demand", failure
 	} else if running {
@@ -147,8 +148,21 @@ func (g *Gateway) owned(u *upstream) (all []admin.Connection) {
 			now := session.Status()
 			status = &now
 		}
-		all = append(all, admin.ConnectionOf(p.Owner.User, program, uses[i].Since, uses[i].Calls, status))
+		c := admin.ConnectionOf(p.Owner.User, program, uses[i].Since, uses[i].Calls, status)
+		c.Name, _ = p.Value.userOf()
+		all = append(all, c)
 	}
+	return all
+}
+
+// users are those who have connections of their own with a server, as people know them.
+func (u *upstream) users() (all []string) {
+	for _, c := range u.ofOwners() {
+		if _, shown := c.userOf(); shown != "" && !slices.Contains(all, shown) {
+			all = append(all, shown)
+		}
+	}
+	slices.Sort(all)
 	return all
 }
 

@@ -58,7 +58,7 @@ func readAuth(v *values, n node) *Auth {
 	case a.Grant != "" && !slices.Contains(Grants(), a.Grant):
 		v.wrong(own["grant"], "expected one of %s", strings.Join(Grants(), ", "))
 	case a.Issuer != "" && !isIssuer(a.Issuer):
-		v.wrong(own["issuer"], "expected a URL of https, with a host; http is for loopback hosts only")
+		v.wrong(own["issuer"], issuerExpected)
 	case a.Issuer != "" && a.ClientID == "":
 		v.wrong(own["issuer"], "it has no effect without a clientId: add the one of this issuer, or remove the issuer")
 	case a.MetadataURL != "" && !strings.HasPrefix(a.MetadataURL, "https://"):
@@ -123,6 +123,83 @@ func (s *Server) checkPerUser(v *values, own, set map[string]node) {
 	case s.Settings.Exchange == nil && how != nil && how.Grant != "" && how.Grant != Grants()[0]:
 		v.wrong(own["login"], "users log in with a browser: remove grant from auth, or make it %s", Grants()[0])
 	}
+}
+
+const issuerExpected = "expected a URL of https, with a host; http is for loopback hosts only"
+
+// readLogin reads who may use the gateway. Two ways at once would leave open which of two users of one name is meant.
+func readLogin(v *values, n node) Login {
+	names := []string{"tokens", "issuers", "scopes", "groups", "name", "dpop"}
+	own := v.settings(n, v.unknown(names), names...)
+	l := Login{Tokens: v.path(own["tokens"]), Issuers: readIssuers(v, own["issuers"]), Scopes: v.strings(own["scopes"]), DPoP: readOneOf(v, own["dpop"], DPoPModes())}
+	_, l.Groups, _ = v.string(own["groups"])
+	_, l.Name, _ = v.string(own["name"])
+	switch {
+	case l.Tokens != "" && len(l.Issuers) > 0:
+		v.wrong(own["issuers"], "there is a file of tokens as well: choose one")
+	case !n.absent() && l.Tokens == "" && len(l.Issuers) == 0:
+		v.wrong(n, "it names neither tokens nor issuers: whoever reaches the address could call every tool")
+	}
+	for _, name := range names[2:] {
+		if at := own[name]; !at.absent() && len(l.Issuers) == 0 {
+			v.wrong(at, "only tokens of issuers have that: remove it, or write issuers in place of tokens")
+		}
+	}
+	return l
+}
+
+// readIssuers reads URLs, and objects with one. Only one issuer may introspect: it is asked about every token that does not say whose it is, and would see those of the others.
+func readIssuers(v *values, n node) (all []Issuer) {
+	introspects, given := false, map[string]bool{}
+	for _, one := range v.elements(n, "an array of URLs, or of objects with a url") {
+		i, at, ask := readIssuer(v, one)
+		if !isIssuer(i.URL) {
+			v.wrong(at, issuerExpected)
+		} else if given[i.URL] {
+			v.wrong(at, "the issuer is given twice: remove one of the two")
+		}
+		if introspects && !ask.absent() {
+			v.wrong(ask, "another issuer is asked about tokens already, and each would see those of the other: only one can be")
+		}
+		given[i.URL], introspects = true, introspects || !ask.absent()
+		all = append(all, i)
+	}
+	return all
+}
+
+// readIssuer also returns where its URL is, and how it is asked about tokens.
+func readIssuer(v *values, n node) (i Issuer, at, ask node) {
+	if n.value.Kind() == '"' {
+		_, i.URL, _ = v.string(n)
+		return i, n, ask
+	}
+	names := []string{"url", "introspect"}
+	own := v.settings(n, v.unknown(names), names...)
+	_, i.URL, _ = v.string(own["url"])
+	if at, ask = own["url"], own["introspect"]; at.absent() {
+		at = n
+	}
+	if !ask.absent() {
+		i.Introspect = readIntrospect(v, ask)
+	}
+	return i, at, ask
+}
+
+func readIntrospect(v *values, n node) *Introspect {
+	names := []string{"clientId", "clientSecret", "url"}
+	own := v.settings(n, v.unknown(names), names...)
+	text := func(name string) string {
+		_, value, _ := v.string(own[name])
+		return value
+	}
+	ask := &Introspect{text("clientId"), text("clientSecret"), text("url")}
+	switch {
+	case ask.ClientID == "" || ask.ClientSecret == "":
+		v.wrong(n, "a clientId and a clientSecret are needed: the gateway must be registered at the issuer, which else answers everybody who has found a token")
+	case ask.URL != "" && !isIssuer(ask.URL):
+		v.wrong(own["url"], issuerExpected)
+	}
+	return ask
 }
 
 // isIssuer reports whether package auth can fetch from the address at all.

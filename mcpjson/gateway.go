@@ -38,10 +38,29 @@ type Audit struct {
 // A Login says by which tokens clients show who they are. The zero value means that there are no logins. Tokens and Issuers are never both set.
 type Login struct {
 	Tokens  string   // the path of a file of package auth/tokens
-	Issuers []string // the URLs of the OAuth authorization servers whose tokens are accepted
+	Issuers []Issuer // whose tokens are accepted
 	Scopes  []string // that a token of an issuer must have
 	Groups  string   // the claim that has the groups of a user; "": groups
+	Name    string   // the claim by which people know a user, such as email; "": there is none. Nothing is decided by it
+	DPoP    string   // one of DPoPModes; "": the first
 }
+
+// An Issuer is an OAuth authorization server. In a file, a string is its URL.
+type Issuer struct {
+	URL        string
+	Introspect *Introspect // how it is asked about each token; nil: tokens are signed, and verified with its keys
+}
+
+// An Introspect says how a gateway asks an issuer about a token (RFC 7662).
+type Introspect struct {
+	ClientID     string // of the gateway, which must be registered there
+	ClientSecret string
+	URL          string // "": as the issuer's metadata say
+}
+
+// DPoPModes returns the values that dpop may have in a file, the default first: tokens that are bound to a key of their client (RFC 9449) are
+// refused, or accepted beside bearer tokens, or no others are accepted.
+func DPoPModes() []string { return []string{"off", "allowed", "required"} }
 
 // A Policy says which users of a gateway may see and call what. What its parts have to say, if they are there, must all allow it.
 type Policy struct {

@@ -136,25 +136,6 @@ func readGateway(v *values, n node) *Gateway {
 	return g
 }
 
-// readLogin reads who may use the gateway. Two ways at once would leave open which of two users of one name is meant.
-func readLogin(v *values, n node) Login {
-	names := []string{"tokens", "issuers", "scopes", "groups"}
-	own := v.settings(n, v.unknown(names), names...)
-	l := Login{Tokens: v.path(own["tokens"]), Issuers: v.strings(own["issuers"]), Scopes: v.strings(own["scopes"])}
-	_, l.Groups, _ = v.string(own["groups"])
-	switch {
-	case l.Tokens != "" && len(l.Issuers) > 0:
-		v.wrong(own["issuers"], "there is a file of tokens as well: choose one")
-	case l.Groups != "" && len(l.Issuers) == 0:
-		v.wrong(own["groups"], "only tokens of issuers have groups")
-	case len(l.Scopes) > 0 && len(l.Issuers) == 0:
-		v.wrong(own["scopes"], "only tokens of issuers have scopes")
-	case !n.absent() && l.Tokens == "" && len(l.Issuers) == 0:
-		v.wrong(n, "it names neither tokens nor issuers: whoever reaches the address could call every tool")
-	}
-	return l
-}
-
 // readAudit reads where the trail is. The words say what happens, and the first of each is the default.
 func readAudit(v *values, n node) Audit {
 	names := []string{"file", "arguments", "onFull", "sync", "keep"}

@@ -125,7 +125,7 @@ func inPlaceOfNull(key string) string {
 	case "policy", "allow", "deny", "servers", "issuers", "scopes", "trustedProxies", "allowHosts":
 		return "an array, which may be []"
 	case "personas", "groups", "bowline", "auth", "login", "exchange", "audit", "rate", "toolRates", "tools", "prompts", "resources",
-		"readOnly", "sync", "dpop", "tokens", "file", "issuer", "audience", "pins", "share", "arguments", "onFull", "keep", "perMinute", "inFlight", "concurrency":
+		"readOnly", "sync", "dpop", "introspect", "tokens", "file", "issuer", "audience", "pins", "share", "arguments", "onFull", "keep", "perMinute", "inFlight", "concurrency":
 		return "a value"
 	}
 	return ""

@@ -41,7 +41,7 @@ func isNobody(identity string, of Login) string {
 		return "an issuer alone is no user: add a space and the subject, or a space and * for all of its users"
 	case !has:
 		return "no user is called that: write token NAME, group:NAME, or an issuer, a space and a subject"
-	case !isOpen && isURL && len(of.Issuers) > 0 && !slices.Contains(of.Issuers, kind):
+	case !isOpen && isURL && len(of.Issuers) > 0 && !slices.ContainsFunc(of.Issuers, func(i Issuer) bool { return i.URL == kind }):
 		return "auth.issuers does not have this issuer: write it exactly as there"
 	case kind != "token" && kind != "host" && (strings.EqualFold(kind, "token") || strings.EqualFold(kind, "host")):
 		return "write " + strings.ToLower(kind) + " in lower case, or nobody is meant"

@@ -86,7 +86,7 @@ func TestThePageForEverybody(t *testing.T) {
 	fmt.Fprintln(&f.tail, "secret line")
 	f.detail = Detail{Changes: []Change{{State: Backoff, Reason: "exited: secret"}}, Tools: []Tool{{Name: "secret"}},
 		Running:     []Request{{Method: "resources/read", Target: "file:///secret", Program: "c"}},
-		Connections: []Connection{{User: "secret user", Program: "editor 2", State: Backoff, Reason: "secret reason", Calls: 3}}}
+		Connections: []Connection{{User: "secret user", Name: "secret name", Program: "editor 2", State: Backoff, Reason: "secret reason", Calls: 3}}}
 	h := serveWeb(t, f, true)
 	if seen := New(f).entrance(guard{}).detail("files", false); len(seen.Tools) != 0 || len(seen.Lines) != 0 || !strings.Contains(page(h, "/servers/files"), "· exited") || !strings.Contains(page(h, "/servers/files"), "resources/read") || f.detail.Running[0].Target == "" {
 		t.Errorf("everybody sees %+v", seen)

@@ -29,7 +29,7 @@ func (s selection) query() string {
 
 func (s selection) has(r audit.Record) bool {
 	return (s.Server == "" || printable(r.Server) == s.Server) && (s.Outcome == "" || printable(wordOf(r)) == s.Outcome) &&
-		(contains(r.Principal, s.Who) || contains(r.Client, s.Who)) && (contains(r.Name, s.Tool) || contains(r.Own, s.Tool))
+		(contains(r.Principal, s.Who) || contains(r.User, s.Who) || contains(r.Client, s.Who)) && (contains(r.Name, s.Tool) || contains(r.Own, s.Tool))
 }
 
 func contains(text, part string) bool {

@@ -81,6 +81,7 @@ type ServerReport struct {
 	Resources   int       `json:"resources"`
 	Known       time.Time `json:"known,omitzero"`       // when it has listed its tools last
 	Connections int       `json:"connections,omitzero"` // of single users or clients, beside the one that this is about
+	Users       []string  `json:"users,omitzero"`       // whose connections these are, each once: the name, if the login has one, and the identity
 	Stderr      string    `json:"stderr,omitempty"`     // the last line of its standard error
 	Notices     []string  `json:"notices,omitzero"`     // what of it is not offered as it is
 }
@@ -130,6 +131,7 @@ type PinChange struct {
 // A Connection is one with a server that not all clients share.
 type Connection struct {
 	User    string // the identity of who has logged in; "": nobody has
+	Name    string // by which people know the user; "": the login has none
 	Program string // of the client whose session it is for; "": it is for all of the user
 	State   State
 	Reason  string // why it is not Ready
@@ -290,6 +292,7 @@ func publicNodes(nodes []NodeReport) []NodeReport {
 func (s *ServerReport) hide() {
 	s.Reason, _, _ = strings.Cut(s.Reason, ": ")
 	s.LastFailure, _, _ = strings.Cut(s.LastFailure, ": ")
+	s.Users = nil
 	if s.Stderr = ""; s.OnDemand && s.LastFailure != "" {
 		s.LastFailure = withToken
 	}
@@ -306,7 +309,7 @@ func (d Detail) public() Detail {
 	}
 	d.Connections = slices.Clone(d.Connections)
 	for i := range d.Connections {
-		d.Connections[i].User, d.Connections[i].Reason = "", ""
+		d.Connections[i].User, d.Connections[i].Name, d.Connections[i].Reason = "", "", ""
 	}
 	for i := range d.Changes {
 		d.Changes[i].Reason, _, _ = strings.Cut(d.Changes[i].Reason, ": ")

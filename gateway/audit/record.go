@@ -30,6 +30,7 @@ type Record struct {
 	Count uint64 `json:"count,omitzero"` // of what the event is about
 
 	Principal string `json:"principal,omitempty"` // the identity that a login has established; "": nobody has logged in
+	User      string `json:"user,omitempty"`      // the name that the login gives the principal, for people: two may have the same
 	Address   string `json:"address,omitempty"`
 	Client    string `json:"client,omitempty"` // program and version, as it says itself
 	Revision  string `json:"revision,omitempty"`
@@ -58,7 +59,7 @@ const longestText = 512
 
 // bound cuts texts, so that nobody fills the trail with one request.
 func (r *Record) bound() {
-	for _, text := range []*string{&r.Event, &r.Principal, &r.Address, &r.Client, &r.Revision, &r.ID, &r.Method, &r.Name, &r.Server, &r.Own, &r.Rule, &r.Reason} {
+	for _, text := range []*string{&r.Event, &r.Principal, &r.User, &r.Address, &r.Client, &r.Revision, &r.ID, &r.Method, &r.Name, &r.Server, &r.Own, &r.Rule, &r.Reason} {
 		if len(*text) > longestText {
 			*text = strings.ToValidUTF8((*text)[:longestText], "") + "…"
 		}

@@ -48,7 +48,7 @@ func newAudit() *cobra.Command {
 	a := new(auditing)
 	command := &cobra.Command{Use: "audit FILE", Short: "Print or verify the audit trail of a gateway", Long: auditLong, Example: auditExample, Args: oneFile}
 	flags := command.Flags()
-	flags.StringVar(&a.user, "user", "", "only requests of this `USER`")
+	flags.StringVar(&a.user, "user", "", "only requests of this `USER`: an identity, or a name that the login gives")
 	flags.StringVar(&a.server, "server", "", "only what was passed on to this `SERVER`")
 	flags.BoolVar(&a.follow, "follow", false, "print what comes, too")
 	flags.BoolVar(&a.asJSON, "json", false, "print the records as they are")
@@ -174,14 +174,14 @@ func (a *auditing) printLine(out io.Writer, line string) error {
 		return nil
 	}
 	a.last = max(a.last, r.Number)
-	if a.user != "" && r.Principal != a.user || a.server != "" && r.Server != a.server {
+	if a.user != "" && r.Principal != a.user && r.User != a.user || a.server != "" && r.Server != a.server {
 		return nil
 	}
 	if a.asJSON {
 		_, err := fmt.Fprintln(out, render.Printable(line))
 		return err
 	}
-	fields := []string{r.Time.Format(time.RFC3339), orDash(r.Principal), orDash(r.Client), orDash(r.Event + r.Method), orDash(r.Name), orDash(r.Server), orDash(r.Outcome), fmt.Sprintf("%.1f ms", r.Millis)}
+	fields := []string{r.Time.Format(time.RFC3339), who(r), orDash(r.Client), orDash(r.Event + r.Method), orDash(r.Name), orDash(r.Server), orDash(r.Outcome), fmt.Sprintf("%.1f ms", r.Millis)}
 	if r.Count > 0 {
 		fields = append(fields, fmt.Sprint(r.Count))
 	}
@@ -195,6 +195,14 @@ func (a *auditing) printLine(out io.Writer, line string) error {
 	}
 	_, err := fmt.Fprintln(out, strings.Join(fields, "  "))
 	return err
+}
+
+// who also has the name by which people know a principal.
+func who(r audit.Record) string {
+	if r.User != "" {
+		return r.User + " (" + r.Principal + ")"
+	}
+	return orDash(r.Principal)
 }
 
 func orDash(text string) string {

@@ -58,13 +58,16 @@ func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.H
 		return nil
 	}
 	at := cmp.Or(p.resource, listening)
-	issuers := p.issuers
+	var issuers []resource.Issuer
+	for _, issuer := range p.issuers {
+		issuers = append(issuers, resource.Issuer{URL: issuer})
+	}
 	if p.testLogin {
 		issuer, err := p.serveLogins(listening, at, mux)
 		if err != nil {
 			return process.Usage(err)
 		}
-		issuers = []string{issuer}
+		issuers = []resource.Issuer{{URL: issuer}}
 	}
 	options := guardOf(at, issuers, p.scopes)
 	node.Protect(&options)
@@ -130,17 +133,13 @@ func guardLogins(host string, logins http.Handler) http.Handler {
 }
 
 // guardOf configures what checks the tokens of some issuers for a URL. Calls of tools need scopes, and everything else a token alone.
-func guardOf(at string, issuers, scopes []string) resource.Options {
-	o := resource.Options{URL: at, Scopes: scopes, Needs: func(op streamable.Operation) []string {
+func guardOf(at string, issuers []resource.Issuer, scopes []string) resource.Options {
+	return resource.Options{URL: at, Issuers: issuers, Scopes: scopes, Needs: func(op streamable.Operation) []string {
 		if op.Method == protocol.MethodCallTool {
 			return scopes
 		}
 		return nil
 	}}
-	for _, issuer := range issuers {
-		o.Issuers = append(o.Issuers, resource.Issuer{URL: issuer})
-	}
-	return o
 }
 
 // allowPublic lets clients use the name under which they know an endpoint, which it does not listen at.

@@ -167,6 +167,9 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 	}
 	if s.Connections > 0 {
 		why = strings.TrimPrefix(fmt.Sprintf("%s; %d connections of clients", why, s.Connections), "; ")
+		if len(s.Users) > 0 {
+			why += ": " + strings.Join(s.Users, ", ")
+		}
 	}
 	return render.Flat(cmp.Or(why, "-"))
 }

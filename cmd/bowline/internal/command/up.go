@@ -193,7 +193,7 @@ func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
 		defer g.Close(context.WithoutCancel(cmd.Context()))
 		return u.report(cmd, g, file)
 	}
-	leave, err := u.joining.join(cmd, with)
+	leave, err := u.join(cmd, with)
 	if err != nil {
 		return err
 	}
@@ -208,6 +208,17 @@ func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
 	err = u.untilEnd(cmd, func() error { return u.start(cmd, g, file) })
 	g.Close(context.WithoutCancel(cmd.Context())) // once more does no harm
 	return errors.Join(err, leave())
+}
+
+// join joins the cluster that the flags name, with what checks the tokens of clients.
+func (u *upping) join(cmd *cobra.Command, with member.Engines) (leave func() error, err error) {
+	if leave, err = u.joining.join(cmd, with); err != nil {
+		return nil, err
+	}
+	if err = u.access.join(u.joining.node); err != nil {
+		return nil, errors.Join(err, leave())
+	}
+	return leave, nil
 }
 
 // sayTo returns what tells the person at the terminal, or the log.

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/tokens"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/certificate"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/mcpjson"
@@ -35,6 +36,7 @@ type access struct {
 	auth      string // one of the ways; "": what the file says
 	cert, key string // files; "": no TLS
 
+	guarding    resource.Options // of OAuth
 	options     streamable.HandlerOptions
 	metadata    http.Handler // of OAuth; nil: there is none
 	certificate *certificate.Files
@@ -107,12 +109,46 @@ func (a *access) takeIssuers(top *mcpjson.Gateway) error {
 	if len(top.Login.Issuers) == 0 || top.URL == "" {
 		return errors.New(`--auth oauth needs auth.issuers and url in the block "bowline" of the file: whose tokens are accepted, and what they must name as their audience`)
 	}
-	guard, err := resource.New(guardOf(top.URL, top.Login.Issuers, top.Login.Scopes))
+	a.guarding = guardBy(top)
+	return a.protect()
+}
+
+// join lets the nodes of a cluster share what they know of proofs: else one that was seen could be used at each of the others.
+func (a *access) join(node *member.Node) error {
+	if a.auth != authOAuth {
+		return nil
+	}
+	node.Protect(&a.guarding)
+	return a.protect()
+}
+
+func (a *access) protect() error {
+	guard, err := resource.New(a.guarding)
 	if err != nil {
 		return err
 	}
 	a.options.Check, a.metadata = guard.Check, guard.Metadata()
 	return nil
+}
+
+// guardBy configures what checks tokens as the file says.
+func guardBy(top *mcpjson.Gateway) resource.Options {
+	var issuers []resource.Issuer
+	for _, i := range top.Login.Issuers {
+		of := resource.Issuer{URL: i.URL}
+		if ask := i.Introspect; ask != nil {
+			of.Introspect = &resource.Introspection{URL: ask.URL, ClientID: ask.ClientID, ClientSecret: ask.ClientSecret}
+		}
+		issuers = append(issuers, of)
+	}
+	o := guardOf(top.URL, issuers, top.Login.Scopes)
+	switch modes := mcpjson.DPoPModes(); top.Login.DPoP {
+	case modes[1]:
+		o.DPoP = resource.DPoPAllowed
+	case modes[2]:
+		o.DPoP = resource.DPoPRequired
+	}
+	return o
 }
 
 // takeURL lets clients use the name under which they know the gateway.

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/gateway/internal/policy"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// longestName is how much of a name is shown, in bytes: whoever administers an issuer writes it.
+const longestName = 128
+
+// A naming knows the claim by which people know users, as the file says. The zero value knows none.
+type naming struct{ claim atomic.Pointer[string] }
+
+// of returns the name of who has sent a request; "": the login has none. It is for people, and nothing may be decided by it: at some issuers users choose it, and two
+// may have the same.
+func (n *naming) of(origin *transport.Origin) string {
+	claim := n.claim.Load()
+	who, _ := origin.Principal.(policy.Claims)
+	if claim == nil || *claim == "" || who == nil {
+		return ""
+	}
+	texts := who.Claim(*claim)
+	if len(texts) == 0 {
+		return ""
+	}
+	if name := texts[0]; len(name) <= longestName {
+		return name
+	}
+	return strings.ToValidUTF8(texts[0][:longestName], "") + "…"
+}
+
+// noteName keeps the name of a connection's user, for the report.
+func (c *connection) noteName(name string) {
+	if before := c.name.Load(); name != "" && c.place != nil && (before == nil || *before != name) {
+		c.name.Store(&name)
+	}
+}
+
+// userOf returns whom a connection serves, for people: the name, and the identity, since only that tells users apart.
+func (c *connection) userOf() (name, shown string) {
+	identity := c.place.Owner.User
+	if of := c.name.Load(); of != nil {
+		return *of, *of + " (" + identity + ")"
+	}
+	return "", identity
+}
