@@ -37,12 +37,7 @@ func (g *Gateway) Explain(file *mcpjson.File, user User, names ...string) ([]Ver
 	}
 	known, verdicts := g.known.Snapshot().Apply(p.names, p.servers()), []Verdict{}
 	if len(names) == 0 {
-		for _, kind := range catalogue.Kinds() {
-			for _, item := range known.Items(kind) {
-				verdicts = append(verdicts, p.decide(known, user, kind, item))
-			}
-		}
-		return verdicts, nil
+		return p.decideAll(known, user), nil
 	}
 	for _, name := range names {
 		kind, item, found := p.find(known, file.Names(), name)
@@ -52,6 +47,20 @@ func (g *Gateway) Explain(file *mcpjson.File, user User, names ...string) ([]Ver
 		verdicts = append(verdicts, p.decide(known, user, kind, item))
 	}
 	return verdicts, nil
+}
+
+// decideAll gives verdicts on everything that is known, also on what is kept from clients.
+func (p *plan) decideAll(known *catalogue.Snapshot, user User) (verdicts []Verdict) {
+	verdicts = []Verdict{}
+	for _, kind := range catalogue.Kinds() {
+		for _, item := range known.Items(kind) {
+			verdicts = append(verdicts, p.decide(known, user, kind, item))
+		}
+	}
+	for _, item := range known.Kept() {
+		verdicts = append(verdicts, p.decide(known, user, catalogue.Tools, item))
+	}
+	return verdicts
 }
 
 // decide gives the verdict of a plan, as the gateway would.
@@ -64,25 +73,36 @@ func (p *plan) decide(known *catalogue.Snapshot, user User, kind catalogue.Kind,
 		d := p.policy.Decide(class, kind, item)
 		v.Allowed, v.By = d.Allowed, d.By
 		if _, listed := known.Find(kind, item.Name); kind == catalogue.Resources && d.Allowed && !listed {
-			if _, v.Allowed = p.policy.View(known, class).Resource(item.Own); !v.Allowed {
-				v.By = "the template by which it is found is not allowed"
-				if !catalogue.IsPlain(item.Own) {
-					v.By = "it has a shorter spelling, and only that is found"
-				}
-			}
+			v.byTemplate(p.policy.View(known, class))
 		}
+	}
+	if _, kept := known.Held(item.Name); kept && kind == catalogue.Tools && v.Allowed {
+		v.Allowed, v.By = false, "bowline.pins: it has changed since it was approved"
 	}
 	return v
 }
 
+// byTemplate takes back what a policy allows of a URI that no server lists, if it is not found by a template that is allowed.
+func (v *Verdict) byTemplate(seen *catalogue.Snapshot) {
+	if _, v.Allowed = seen.Resource(v.Name); v.Allowed {
+		return
+	}
+	v.By = "the template by which it is found is not allowed"
+	if !catalogue.IsPlain(v.Name) {
+		v.By = "it has a shorter spelling, and only that is found"
+	}
+}
+
 // find finds what a name means. What is not known is taken for a tool that may write.
 func (p *plan) find(known *catalogue.Snapshot, servers []string, name string) (kind catalogue.Kind, item catalogue.Item, found bool) {
+	isMeant := func(item catalogue.Item) bool { return item.Name == name || item.Server+"/"+item.Own == name }
 	for _, kind := range catalogue.Kinds() {
-		for _, item := range known.Items(kind) {
-			if item.Name == name || item.Server+"/"+item.Own == name {
-				return kind, item, true
-			}
+		if i := slices.IndexFunc(known.Items(kind), isMeant); i >= 0 {
+			return kind, known.Items(kind)[i], true
 		}
+	}
+	if i := slices.IndexFunc(known.Kept(), isMeant); i >= 0 {
+		return catalogue.Tools, known.Kept()[i], true
 	}
 	if item, found := known.Resource(name); found {
 		return catalogue.Resources, item, true

@@ -137,7 +137,7 @@ type Gateway struct {
 }
 
 // New returns a Gateway without servers. If the file of the catalogue cannot be read, the Gateway begins without, and
-// the log says why.
+// the log says why; with "pins": "block" Apply fails then.
 func New(o Options) *Gateway {
 	o.Info.Name = cmp.Or(o.Info.Name, "bowline")
 	g := &Gateway{options: o, id: rand.Text(), known: catalogue.New(), tasks: tasks.New(o.Server.Node), notifier: newNotifier(), servers: make(map[string]*upstream)}
@@ -283,7 +283,7 @@ func (g *Gateway) LoginPages(at string) http.Handler {
 func (g *Gateway) Server() *server.Server { return g.server }
 
 func (g *Gateway) given() given {
-	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share, g.options.UserLogins != nil, g.options.Shared != nil}
+	return given{g.options.MaxName, g.options.Roots, g.options.IsOwn, g.options.Share, g.options.UserLogins != nil, g.options.Shared != nil, g.known.Unread()}
 }
 
 // HasGroup reports whether the file that was applied has a group of this name; see WithGroup.
@@ -321,6 +321,7 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 	if err != nil {
 		return sessions.Changes{}, err
 	}
+	g.known.Replace()
 	g.adopt(file, p)
 	g.announcer.add(g.sight.follow(p.policy)...)
 	defer g.notifier.notify()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"errors"
+	"fmt"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
@@ -45,8 +46,9 @@ type given struct {
 	roots   []protocol.Root
 	isOwn   func(url string) bool // nil: it is not known
 	share   string
-	perUser bool // users can log in at servers
-	shared  bool // pins are those of a cluster
+	perUser bool  // users can log in at servers
+	shared  bool  // pins are those of a cluster
+	unread  error // why nobody knows which tools have changed; nil: it is known
 }
 
 // planOf reads a file whole. The error is about the block bowline at the top. A server with a mistake is as it was before, or is not
@@ -55,6 +57,9 @@ func planOf(file *mcpjson.File, o given, before map[string]entry) (*plan, error)
 	top, err := file.Gateway()
 	if err != nil {
 		return nil, &ConfigError{file.Path, []error{file.Check()}} // which has the others, too
+	}
+	if o.unread != nil && top.Pins == catalogue.Block && !o.shared { // each changed tool would count as new
+		return nil, &ConfigError{file.Path, []error{fmt.Errorf("%s: bowline.pins: nobody knows which tools have changed: %w: mend that file, or remove it if all tools are to be taken as they are", file.Path, o.unread)}}
 	}
 	p := &plan{roots: o.roots, policy: policy.New(top.Policy, top.Login.Groups), named: top.Login.Name}
 	if top.Roots != nil {

@@ -17,6 +17,7 @@ type Catalogue struct {
 
 	saving sync.Mutex // held by Save
 	saved  *Snapshot
+	unread error // why the file could not be read, which is kept until Replace
 }
 
 // New returns an empty Catalogue that is not saved.

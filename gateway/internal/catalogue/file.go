@@ -36,16 +36,31 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // Open returns the Catalogue of a file, which need not exist. The file must belong to this user, and other users must not
 // be able to replace it: what it says is shown to models as a server's own words. If it cannot be used, the Catalogue
-// begins empty, and the error is a [*FileError]; the file is replaced by the next Save.
+// begins empty, and the error is a [*FileError]; the file stays as it is until Replace.
 func Open(path string) (*Catalogue, error) {
 	c := New()
 	c.path = path
 	s, err := read(path)
 	if err != nil {
-		return c, &FileError{path, "read", err}
+		c.unread = &FileError{path, "read", err}
+		return c, c.unread
 	}
 	c.now.Store(s)
 	return c, nil
+}
+
+// Unread returns why the file could not be read, or nil, also after Replace. What people approved is in it.
+func (c *Catalogue) Unread() error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	return c.unread
+}
+
+// Replace lets Save replace a file that could not be read.
+func (c *Catalogue) Replace() {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	c.unread = nil
 }
 
 // document is the file.
@@ -122,12 +137,12 @@ func decodeFile(text []byte) (*Snapshot, error) {
 }
 
 // Save writes what has changed since the last Save to the file: whole or not at all, with mode 0600. A Catalogue
-// without a file does nothing. It fails with a [*FileError].
+// without a file does nothing, nor does one whose file could not be read. It fails with a [*FileError].
 func (c *Catalogue) Save() error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
 	s := c.Snapshot()
-	if c.path == "" || s == c.saved {
+	if c.path == "" || s == c.saved || c.unread != nil {
 		return nil
 	}
 	if err := write(c.path, s); err != nil {

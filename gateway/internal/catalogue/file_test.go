@@ -90,6 +90,13 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Op != "read" || failed.Path != path || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)
 		}
+		if saved, kept := known.Save(), known.Unread(); saved != nil || kept != err {
+			t.Errorf("%.40q: before somebody decided that it is replaced: %v, %v", c.text, saved, kept)
+		}
+		if left, _ := os.ReadFile(path); string(left) != c.text {
+			t.Errorf("%.40q: it was replaced by %s", c.text, left)
+		}
+		known.Replace()
 		if len(known.Snapshot().servers) != 0 || known.Save() != nil {
 			t.Errorf("%.40q: it does not begin empty", c.text)
 		}
@@ -113,6 +120,7 @@ func TestAFileOfOthers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "others can write to the folder") {
 		t.Errorf("a folder of others: %v", err)
 	}
+	c.Replace()
 	var failed *FileError
 	if err := c.Save(); !errors.As(err, &failed) || failed.Op != "save" {
 		t.Errorf("saved in it: %v", err)

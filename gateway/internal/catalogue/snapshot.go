@@ -413,3 +413,6 @@ func (s *Snapshot) Held(name string) (Item, bool) {
 	}
 	return s.merged[Tools].held[i], true
 }
+
+// Kept returns the tools that are kept from clients because they are not as they were approved. The slice must not be changed.
+func (s *Snapshot) Kept() []Item { return s.merged[Tools].held }
