@@ -35,7 +35,11 @@ func Chaos(ctx context.Context, o ChaosOptions) (row Row, err error) {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
-	load, err := StartLoad(ctx, LoadOptions{URL: site.URL(), Sessions: o.Clients, Busy: o.Clients, Wait: o.Wait})
+	with := LoadOptions{URL: site.URL(), Sessions: o.Clients, Busy: o.Clients, Wait: o.Wait}
+	if site.behind != nil {
+		row.Fault, with.Users = "gateways, "+row.Fault, site.behind.users
+	}
+	load, err := StartLoad(ctx, with)
 	if err != nil {
 		return row, err
 	}
@@ -48,6 +52,10 @@ func Chaos(ctx context.Context, o ChaosOptions) (row Row, err error) {
 	unsettled := load.settleWithin(ctx, settleTimeout)
 	row.Books, err = load.Stop(ctx, site.Ledger())
 	row.judge(unsettled, 0, nil)
+	if site.behind != nil {
+		noticed, noticing := site.behind.wrong()
+		row.Wrong, err = append(row.Wrong, noticed...), errors.Join(err, noticing)
+	}
 	row.Took = time.Since(began)
 	return row, errors.Join(failed, err)
 }

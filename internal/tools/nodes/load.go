@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -25,6 +26,7 @@ type LoadOptions struct {
 	Busy     int           // how many of them have a call under way from the start; the others are idle
 	First    string        // the sessions of the node with this name are busy before others
 	Wait     time.Duration // how long a call takes
+	Users    []User        // the sessions are theirs in turn, at gateways; none: those of nobody, at servers
 }
 
 // A Load uses sessions while nodes fail. Nothing is repeated: each failure is counted.
@@ -40,6 +42,7 @@ type Load struct {
 	since    time.Time // what was before does not count as an outage
 	calls    map[string]*loadCall
 	failed   []string // texts of failures, the first hundred
+	foreign  []string // answers to other calls
 	mark     time.Time
 	waiting  map[*loadSession]bool // those without a success of a call that began after mark
 	settled  chan struct{}         // closed when nobody is waiting
@@ -51,6 +54,7 @@ type loadSession struct {
 	client  *client.Client
 	session *client.Session
 	id      *noted
+	user    User
 	calls   int
 	calling bool          // it has a goroutine that calls
 	wanted  time.Time     // when the first call began since the last success; zero: no call is under way
@@ -78,6 +82,10 @@ func StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range o.Sessions {
 		s := &loadSession{number: i, id: &noted{next: l.pool}}
+		if len(o.Users) > 0 {
+			s.user = o.Users[i%len(o.Users)]
+			s.id.token = s.user.Token
+		}
 		s.client = client.New(protocol.Implementation{Name: "load", Version: "1"}, client.Options{ProtocolVersion: protocol.LatestLegacy})
 		var err error
 		if s.session, err = s.client.Connect(ctx, &streamable.Client{URL: o.URL, HTTP: &http.Client{Transport: s.id}}); err != nil {
@@ -130,12 +138,12 @@ func (l *Load) once(s *loadSession) error {
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), callTimeout)
 	defer cancel()
-	answer, err := client.Call[string](ctx, s.session, marks.Tool, marks.Of(id, l.options.Wait))
-	if err == nil && answer != id {
-		err = fmt.Errorf("the answer is %.80q", answer)
-	}
+	answer, err := l.ask(ctx, s, id)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err == nil && answer != id {
+		l.foreign = append(l.foreign, fmt.Sprintf("call %s has the answer %.80q", id, answer))
+	}
 	l.end(call, err)
 	if err != nil {
 		if len(l.failed) < keptFailures {
@@ -145,6 +153,19 @@ func (l *Load) once(s *loadSession) error {
 	}
 	l.answered(s, began)
 	return nil
+}
+
+// ask makes a call: of a server, or in turn of the two behind a gateway.
+func (l *Load) ask(ctx context.Context, s *loadSession, id string) (string, error) {
+	of := marks.Of(id, l.options.Wait)
+	if s.user.Name == "" {
+		return client.Call[string](ctx, s.session, marks.Tool, of)
+	}
+	tool := child.Own + "__" + child.Tool
+	if s.calls%2 == 0 {
+		tool = child.One + "__" + child.Tool
+	}
+	return client.Call[string](ctx, s.session, tool, child.Arguments{Arguments: of, User: s.user.Name})
 }
 
 // end notes how a call has ended. The caller holds l.mu.
@@ -226,7 +247,7 @@ func (l *Load) Stop(ctx context.Context, path string) (Books, error) {
 	l.cancel()
 	l.calling.Wait()
 	executed, err := marks.Read(path)
-	books := Books{Sessions: len(l.sessions), Failed: l.failed}
+	books := Books{Sessions: len(l.sessions), Failed: l.failed, Wrong: l.foreign}
 	books.count(maps.Clone(l.calls), executed)
 	for _, s := range l.sessions {
 		switch expired, begun := s.id.counts(); {
@@ -259,7 +280,8 @@ func (l *Load) close(ctx context.Context) error {
 
 // A noted notes the ids of the session of a client, and how often none was known any more.
 type noted struct {
-	next http.RoundTripper
+	next  http.RoundTripper
+	token string // of the user; "": none
 
 	mu      sync.Mutex
 	ids     []string
@@ -267,6 +289,10 @@ type noted struct {
 }
 
 func (n *noted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if n.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+n.token)
+	}
 	response, err := n.next.RoundTrip(r)
 	if err != nil {
 		return nil, err

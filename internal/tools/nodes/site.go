@@ -35,6 +35,8 @@ type SiteOptions struct {
 	NATSServer string // nats-server, for ThreeServers
 	Folder     string // for everything that is written
 	Log        io.Writer
+
+	Child string // the nodes are gateways, and this program runs package child; "": they are servers
 }
 
 // A Site is three nodes of a cluster behind a Balancer, and everything in which faults are caused.
@@ -44,6 +46,7 @@ type Site struct {
 	servers *natsServers // nil: in one of the nodes
 	toNATS  [][]*Relay   // by node: its ways to the servers
 	seeds   []string     // by node: where its server listens for the others, with EmbeddedServers
+	behind  *gateways    // nil: the nodes are servers
 
 	mu    sync.Mutex
 	doors [siteNodes]*Relay // by node: the way of the other nodes to it; nil: it has ended
@@ -64,6 +67,11 @@ func Open(ctx context.Context, o SiteOptions) (_ *Site, err error) {
 	}()
 	if err := s.openServers(ctx); err != nil {
 		return nil, err
+	}
+	if o.Child != "" {
+		if s.behind, err = openGateways(o.Child, o.Folder); err != nil {
+			return nil, err
+		}
 	}
 	s.Nodes, err = Start(ctx, Options{Nodes: siteNodes, Together: o.Setup == EmbeddedServers, Log: o.Log, Command: s.command, Ended: s.ended})
 	return s, err
@@ -110,7 +118,11 @@ func (s *Site) command(node int) (*exec.Cmd, error) {
 	s.mu.Lock()
 	s.doors[node] = door
 	s.mu.Unlock()
-	arguments := []string{"serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger(), "--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address()}
+	arguments := []string{"serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger()}
+	if s.behind != nil {
+		arguments = s.behind.arguments(node)
+	}
+	arguments = append(arguments, "--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address())
 	if s.servers != nil {
 		for _, way := range s.toNATS[node] {
 			arguments = append(arguments, "--nats", "nats://"+way.Address())
@@ -125,7 +137,7 @@ func (s *Site) command(node int) (*exec.Cmd, error) {
 // bowline returns a command about the cluster, on the machine of a node.
 func (s *Site) bowline(node int, arguments ...string) *exec.Cmd {
 	command := exec.Command(s.options.Bowline, append(arguments, "--cluster", siteCluster)...)
-	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.machine(node), "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", cluster.KeySize))
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.machine(node), "XDG_RUNTIME_DIR="+s.machine(node), "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", cluster.KeySize))
 	return command
 }
 

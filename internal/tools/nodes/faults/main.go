@@ -29,9 +29,17 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/tools/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
 )
 
 func main() {
+	if kind := os.Getenv(child.Variable); kind != "" {
+		if err := child.Run(kind); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -45,7 +53,7 @@ type options struct {
 	only                *regexp.Regexp
 	busy                []int
 	wait                time.Duration
-	chaos               time.Duration
+	chaos, gateways     time.Duration
 	seed                uint64
 	clients             int
 	atOnce              int
@@ -60,6 +68,7 @@ func run(ctx context.Context) error {
 	busy := flag.String("busy", "0,1,100", "how many calls are under way when a fault begins; a run for each")
 	flag.DurationVar(&o.wait, "wait", 500*time.Millisecond, "how long a call takes")
 	flag.DurationVar(&o.chaos, "chaos", 0, "cause faults at random for so long, too")
+	flag.DurationVar(&o.gateways, "gateways", 0, "cause faults at random for so long on gateways with users, too, with one embedded server")
 	flag.Uint64Var(&o.seed, "seed", 1, "decides which faults happen at random")
 	flag.IntVar(&o.clients, "clients", 50, "how many clients there are while faults happen at random")
 	flag.IntVar(&o.atOnce, "at-once", 1, "how many runs there are at a time")
@@ -104,6 +113,9 @@ func (o *options) jobs() (all []*job) {
 			}})
 		}
 	}
+	if o.gateways > 0 {
+		all = append(all, &job{name: "chaos of gateways", setup: nodes.OneServer, run: o.chaosOfGateways})
+	}
 	for _, fault := range nodes.Faults() {
 		for _, setup := range fault.Setups {
 			if !o.only.MatchString(fault.Name) || !slices.Contains(setups, setup) {
@@ -120,6 +132,14 @@ func (o *options) jobs() (all []*job) {
 		}
 	}
 	return all
+}
+
+// chaosOfGateways makes the run with gateways, which start this program as their servers.
+func (o *options) chaosOfGateways(ctx context.Context, site nodes.SiteOptions) (row nodes.Row, err error) {
+	if site.Child, err = os.Executable(); err != nil {
+		return row, err
+	}
+	return nodes.Chaos(ctx, nodes.ChaosOptions{Site: site, Seed: o.seed, For: o.gateways, Clients: o.clients, Wait: o.wait, Log: os.Stderr})
 }
 
 // runAll makes the runs, and prints their rows.

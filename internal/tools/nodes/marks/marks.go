@@ -36,17 +36,22 @@ func Of(id string, wait time.Duration) Arguments {
 func AddTool(s *server.Server, w io.Writer) {
 	server.AddTool(s, protocol.Tool{Name: Tool, Description: "Writes the id of the call to a file."},
 		func(ctx context.Context, in Arguments) (string, error) {
-			if !isID.MatchString(in.ID) {
-				return "", fmt.Errorf("%.80q is no id of a call", in.ID)
-			}
-			if err := wait.Sleep(ctx, time.Duration(in.Before)*time.Millisecond); err != nil {
-				return "", err
-			}
-			if _, err := io.WriteString(w, in.ID+"\n"); err != nil {
-				return "", err
-			}
-			return in.ID, wait.Sleep(ctx, time.Duration(in.Wait)*time.Millisecond)
+			return Do(ctx, w, in)
 		})
+}
+
+// Do does what the tool does.
+func Do(ctx context.Context, w io.Writer, in Arguments) (string, error) {
+	if !isID.MatchString(in.ID) {
+		return "", fmt.Errorf("%.80q is no id of a call", in.ID)
+	}
+	if err := wait.Sleep(ctx, time.Duration(in.Before)*time.Millisecond); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(w, in.ID+"\n"); err != nil {
+		return "", err
+	}
+	return in.ID, wait.Sleep(ctx, time.Duration(in.Wait)*time.Millisecond)
 }
 
 // isID keeps an id on its line, and short enough for one write that is appended whole or not at all.
