@@ -141,3 +141,24 @@ func TestGatewaysOfACluster(t *testing.T) {
 		t.Errorf("the server has run as %d, and should have ended with its node, and run at the other one", all)
 	}
 }
+
+// A gateway or a server that waits for NATS ends at SIGTERM as any other does.
+func TestEndsWhileItWaitsForNATS(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	file := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(file, []byte(`{"mcpServers":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nowhere, stop := stoppableServer(t)
+	stop()
+	for _, args := range [][]string{{"up", file, "--admin", "off"}, {"serve"}} {
+		s := start(t, append(args, "--http", "127.0.0.1:0", "--cluster", "prod", "--cluster-key", newKey(t), "--nats", nowhere)...)
+		s.awaitLine("NATS")
+		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if status, rest := s.ended(); status != 0 {
+			t.Errorf("%s has ended with status %d: %s", args[0], status, rest)
+		}
+	}
+}

@@ -133,7 +133,7 @@ func (s *serving) check(clusterNamed bool, with Extras) error {
 func (s *serving) run(cmd *cobra.Command, with Extras) error {
 	node, err := s.membership.Join(cmd, with.Cluster)
 	if err != nil {
-		return err
+		return unlessEnded(cmd, err)
 	}
 	watching, err := s.observation.Start(node.Serving, cmd.ErrOrStderr(), with.Traces, node.State)
 	if err != nil {

@@ -195,7 +195,7 @@ func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
 	}
 	leave, err := u.join(cmd, with)
 	if err != nil {
-		return err
+		return unlessEnded(cmd, err)
 	}
 	say := sayTo(cmd)
 	if err := u.audit.open(u.joining.node.Name(), say); err != nil {

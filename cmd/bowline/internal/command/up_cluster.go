@@ -47,6 +47,14 @@ func (j *joining) join(cmd *cobra.Command, with member.Engines) (leave func() er
 	}, nil
 }
 
+// unlessEnded returns why a node could not join, unless it was told to end while it waited: that is an end like any other.
+func unlessEnded(cmd *cobra.Command, err error) error {
+	if cmd.Context().Err() != nil {
+		return nil
+	}
+	return err
+}
+
 // logins returns where the logins of users at servers are: in the cluster, so that they hold at each node, or on this machine.
 func (j *joining) logins(cmd *cobra.Command, path string) auth.Store {
 	if store := j.node.Logins(); store != nil {
