@@ -73,15 +73,35 @@ type probe struct {
 	Get struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// readManifest reads what one gateway in Kubernetes is, and checks that everything that is named in the file is there.
-func readManifest(t *testing.T) deployment {
+// TestManifestOfACluster reads the gateways of a cluster as it does the one alone, which it must be like but for what a cluster needs. The command of the manifest is run by the
+// tests of the full command.
+func TestManifestOfACluster(t *testing.T) {
+	d, alone := readManifest(t, "kubernetes-cluster.yaml", 3), readManifest(t, "kubernetes.yaml", 1)
+	section := sectionOf(read(t, "docs", "command.md"), []string{"up"})
+	for _, arg := range d.args[2:] {
+		if flag, _, _ := strings.Cut(arg, "="); !strings.Contains(section, "| `"+flag) {
+			t.Errorf("bowline up has no flag %s", flag)
+		}
+	}
+	for _, arg := range slices.Concat(alone.args, []string{"--cluster=prod", "--cluster-key=/run/secrets/cluster/cluster.key", "--hop=0.0.0.0:7777", "--node=$(POD_NAME)"}) {
+		if !slices.Contains(d.args, arg) {
+			t.Errorf("the nodes lack %s", arg)
+		}
+	}
+	if !slices.Equal(d.probes, alone.probes) || d.grace < alone.grace || d.before != alone.before || !slices.Contains(d.secrets, "/run/secrets/cluster") {
+		t.Errorf("the nodes are %+v", d)
+	}
+}
+
+// readManifest reads what a gateway in Kubernetes is, and checks that everything that is named in the file is there.
+func readManifest(t *testing.T, file string, replicas int) deployment {
 	t.Helper()
-	text := read(t, "deploy", "kubernetes.yaml")
+	text := read(t, "deploy", file)
 	all := manifests(t, text)
 	spec := all["StatefulSet"].Spec
 	pod := spec.Template.Spec
 	c := pod.Containers[0]
-	if spec.Replicas != 1 || len(pod.Containers) != 1 || pod.Security.User != 65532 || !pod.Security.NonRoot || pod.Security.Group != "OnRootMismatch" {
+	if spec.Replicas != replicas || len(pod.Containers) != 1 || pod.Security.User != 65532 || !pod.Security.NonRoot || pod.Security.Group != "OnRootMismatch" {
 		t.Errorf("the pods are %+v", spec)
 	}
 	checkPorts(t, all, c)
@@ -118,7 +138,7 @@ func manifests(t *testing.T, text string) map[string]manifest {
 		}
 		all[m.Kind] = m
 	}
-	if len(all) != 4 || len(all["StatefulSet"].Spec.Template.Spec.Containers) == 0 || len(all["StatefulSet"].Spec.Template.Spec.Before) == 0 {
+	if len(all) < 4 || len(all["StatefulSet"].Spec.Template.Spec.Containers) == 0 || len(all["StatefulSet"].Spec.Template.Spec.Before) == 0 {
 		t.Fatalf("the file has %+v", all)
 	}
 	return all

@@ -33,7 +33,7 @@ type deployment struct {
 func TestDeploymentsRun(t *testing.T) {
 	recipe := readRecipe(t)
 	binary := recipe.build(t)
-	for name, d := range map[string]deployment{"bowline.service": readUnit(t), "kubernetes.yaml": readManifest(t), "Dockerfile": recipe.deployment(t)} {
+	for name, d := range map[string]deployment{"bowline.service": readUnit(t), "kubernetes.yaml": readManifest(t, "kubernetes.yaml", 1), "Dockerfile": recipe.deployment(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d.run(t, binary)
@@ -193,7 +193,7 @@ var (
 // TestDeploymentsNameFlagsThatExist checks the flags of each command of bowline on the page and in the files of deploy.
 func TestDeploymentsNameFlagsThatExist(t *testing.T) {
 	reference, checked := read(t, "docs", "command.md"), 0
-	for _, path := range []string{"docs/guide/up-operate.md", "docs/guide/up-users.md", "deploy/Dockerfile", "deploy/bowline.service", "deploy/kubernetes.yaml"} {
+	for _, path := range []string{"docs/guide/up-operate.md", "docs/guide/up-users.md", "deploy/Dockerfile", "deploy/bowline.service", "deploy/kubernetes.yaml", "deploy/kubernetes-cluster.yaml"} {
 		for _, found := range called.FindAllStringSubmatch(read(t, path), -1) {
 			section := sectionOf(reference, strings.Fields(found[1]))
 			if strings.Contains(section, "has all [flags to choose the server]") {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,23 +43,7 @@ type manifest struct {
 // The command of the deployment works with a NATS server that has the permissions of the
 // documentation, up to what only Kubernetes has: names, addresses, TLS and files.
 func TestKubernetesManifest(t *testing.T) {
-	file, err := os.Open(filepath.Join(manifests, "kubernetes.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	documents := map[string]manifest{}
-	for decoder := yaml.NewDecoder(file); ; {
-		var m manifest
-		err := decoder.Decode(&m)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		documents[m.Kind] = m
-	}
+	documents := documentsOf(t, filepath.Join(manifests, "kubernetes.yaml"))
 	deployment := documents["Deployment"].Spec
 	if len(documents) != 3 || deployment.Replicas != 3 || len(deployment.Template.Spec.Containers) != 1 || documents["Service"].Spec.Ports[0].Port != 80 {
 		t.Fatalf("the file has %+v", documents)
@@ -81,6 +66,60 @@ func TestKubernetesManifest(t *testing.T) {
 		}
 	}
 	goesOn(t, urls[0], urls[1])
+}
+
+func documentsOf(t *testing.T, path string) map[string]manifest {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	documents := map[string]manifest{}
+	for decoder := yaml.NewDecoder(file); ; {
+		var m manifest
+		err := decoder.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			return documents
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents[m.Kind] = m
+	}
+}
+
+// The command of the gateways of a cluster works in the same way, without tokens and TLS, with the file of the manifest.
+func TestKubernetesManifestOfGateways(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	documents := documentsOf(t, "../../../../deploy/kubernetes-cluster.yaml")
+	set := documents["StatefulSet"].Spec
+	if set.Replicas != 3 || len(set.Template.Spec.Containers) != 1 {
+		t.Fatalf("the file has %+v", documents)
+	}
+	container := set.Template.Spec.Containers[0]
+	values := map[string]string{"--nats": permittedServer(t), "--cluster-key": newKey(t), "--nats-creds": "", "--advertise": "127.0.0.1", "--auth": "", "--tls-cert": "", "--tls-key": ""}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"test": map[string]any{"command": self, "args": []string{"serve", "--stdio"}, "env": map[string]string{role: "command"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*gatewayNode
+	for _, pod := range []string{"bowline-0", "bowline-1"} {
+		values["--node"] = pod
+		nodes = append(nodes, startAt(t, text, here(t, container.Args, values)...))
+	}
+	_, header, body := ask(t, nodes[0].url, "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	if status, _, _ := ask(t, nodes[1].url, session, initialized); status != http.StatusAccepted {
+		t.Errorf("the session of the first node is not known at the second: %d, %s", status, body)
+	}
+	if answer := nodes[1].echo(session, "test__echo"); !strings.Contains(answer, `"text":"hi"`) {
+		t.Errorf("a call at the second node: %s", answer)
+	}
 }
 
 // The commands of the Compose file make a cluster, up to names, addresses and files.
@@ -141,17 +180,20 @@ func goesOn(t *testing.T, first, second string) {
 // those for which that is "". It listens on free ports of this machine.
 func here(t *testing.T, args []string, values map[string]string) (flags []string) {
 	t.Helper()
-	if args[0] != "serve" {
+	switch {
+	case args[0] == "up": // and a file
+		args = args[1:]
+	case args[0] != "serve":
 		t.Fatalf("the command is %q", args)
 	}
 	for _, arg := range args[1:] { // startServe adds serve and --http
 		flag, value, found := strings.Cut(arg, "=")
-		if !found {
+		if !found && arg != "--insecure" {
 			t.Fatalf("%q is not like --flag=value", arg)
 		}
 		other, replaced := values[flag]
 		switch {
-		case flag == "--http" || replaced && other == "":
+		case flag == "--http" || flag == "--insecure" || replaced && other == "":
 			continue
 		case replaced:
 			value = other

@@ -41,11 +41,17 @@ func startGateway(t *testing.T, cluster, node, pids string) *gatewayNode {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startAt(t, text, "--admin", "off", "--cluster", cluster, "--node", node)
+}
+
+// startAt starts `bowline up` with what is in a file.
+func startAt(t *testing.T, text []byte, flags ...string) *gatewayNode {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &gatewayNode{file: path, serve: start(t, "up", path, "--http", "127.0.0.1:0", "--admin", "off", "--cluster", cluster, "--node", node).await()}
+	return &gatewayNode{file: path, serve: start(t, append([]string{"up", path, "--http", "127.0.0.1:0"}, flags...)...).await()}
 }
 
 // echo calls a tool in a session, until a deadline, and returns the last answer.

@@ -78,17 +78,24 @@ func run(ctx context.Context) error {
 	if o.only, err = regexp.Compile(*only); err != nil {
 		return err
 	}
-	for _, text := range strings.Split(*busy, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return err
-		}
-		o.busy = append(o.busy, n)
+	if o.busy, err = numbers(*busy); err != nil {
+		return err
 	}
 	if o.bowline == "" {
 		return errors.New("name the program of a node with -bowline")
 	}
 	return o.runAll(ctx, o.jobs())
+}
+
+func numbers(list string) (all []int, err error) {
+	for _, text := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // A job is one run.
@@ -106,16 +113,7 @@ func (o *options) jobs() (all []*job) {
 	if o.natsServer != "" {
 		setups = append(setups, nodes.EmbeddedServers, nodes.ThreeServers)
 	}
-	for _, setup := range setups {
-		if o.chaos > 0 {
-			all = append(all, &job{name: "chaos", setup: setup, run: func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
-				return nodes.Chaos(ctx, nodes.ChaosOptions{Site: site, Seed: o.seed, For: o.chaos, Clients: o.clients, Wait: o.wait, Log: os.Stderr})
-			}})
-		}
-	}
-	if o.gateways > 0 {
-		all = append(all, &job{name: "chaos of gateways", setup: nodes.OneServer, run: o.chaosOfGateways})
-	}
+	all = o.chaosJobs(setups)
 	for _, fault := range nodes.Faults() {
 		for _, setup := range fault.Setups {
 			if !o.only.MatchString(fault.Name) || !slices.Contains(setups, setup) {
@@ -130,6 +128,22 @@ func (o *options) jobs() (all []*job) {
 				})
 			}
 		}
+	}
+	return all
+}
+
+// chaosJobs returns the runs in which faults happen at random. Those of gateways have one set-up: what differs between the set-ups is tried with servers,
+// and costs as long as the longest of all runs.
+func (o *options) chaosJobs(setups []nodes.Setup) (all []*job) {
+	for _, setup := range setups {
+		if o.chaos > 0 {
+			all = append(all, &job{name: "chaos", setup: setup, run: func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
+				return nodes.Chaos(ctx, nodes.ChaosOptions{Site: site, Seed: o.seed, For: o.chaos, Clients: o.clients, Wait: o.wait, Log: os.Stderr})
+			}})
+		}
+	}
+	if o.gateways > 0 {
+		all = append(all, &job{name: "chaos of gateways", setup: nodes.OneServer, run: o.chaosOfGateways})
 	}
 	return all
 }
