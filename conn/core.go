@@ -333,12 +333,12 @@ const fewEffects = 4
 // A scratch is the empty memory that only a busy core needs. Any core can use the scratch of
 // another. It must hold no trace of the core that has given it up.
 type scratch struct {
-	traffic *traffic
-	effects []effect
-	extra   []eventExtra
-	pending pending
-	serving map[incomingKey]*Incoming
-	owed    []*stream
+	traffic   *traffic
+	effects   []effect
+	extra     []eventExtra
+	pending   pending
+	serving   map[incomingKey]*Incoming
+	throttled []*stream
 }
 
 // park gives up the memory that only a busy core needs. That of a core that was large goes to no
@@ -346,7 +346,7 @@ type scratch struct {
 // after the other.
 func (c *core) park() scratch {
 	c.clearEffects()
-	given := scratch{effects: c.out, extra: c.extra, pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
+	given := scratch{effects: c.out, extra: c.extra, pending: c.pending.park(), serving: c.incoming.park(), throttled: c.streams.park()}
 	if c.out, c.extra = nil, nil; c.large {
 		given, c.large = scratch{}, false
 	}
@@ -374,8 +374,8 @@ func (c *core) unpark(s *scratch) {
 	if c.incoming.serving == nil {
 		c.incoming.serving = s.serving
 	}
-	if c.streams.owed == nil {
-		c.streams.owed = s.owed
+	if c.streams.throttled == nil {
+		c.streams.throttled = s.throttled
 	}
 	*s = scratch{}
 }

@@ -59,7 +59,7 @@ func TestIdleCoreHoldsNothing(t *testing.T) {
 	if c.out != nil || c.pending.byID != nil || c.pending.free != nil || c.incoming.serving != nil {
 		t.Errorf("it holds requests %+v, %+v and %d effects, want none", c.pending, c.incoming, cap(c.out))
 	}
-	if c.streams.others != nil || c.streams.owed != nil || c.streams.cut != nil {
+	if c.streams.others != nil || c.streams.throttled != nil || c.streams.cut != nil {
 		t.Errorf("it holds streams %+v, want none", c.streams)
 	}
 }
@@ -136,7 +136,7 @@ func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 
 // The memory that a core gives up when it parks is used by the next one that becomes busy.
 func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
-	busy := core{traffic: &traffic{streams: streams{owed: make([]*stream, 0, 1)}}}
+	busy := core{traffic: &traffic{streams: streams{throttled: make([]*stream, 0, 1)}}}
 	busy.serve(&Incoming{}, 0)
 	clear(busy.incoming.serving)
 	busy.pending.byID = map[int64]*request{}
@@ -150,9 +150,9 @@ func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
 	if got := reflect.ValueOf(next.incoming.serving).Pointer(); got != serving {
 		t.Error("the next core has another map of served requests, want the same")
 	}
-	if cap(next.streams.owed) != 1 || cap(next.out) != effects || next.pending.byID == nil {
+	if cap(next.streams.throttled) != 1 || cap(next.out) != effects || next.pending.byID == nil {
 		t.Errorf("the next core has %d streams, %d effects, requests %v; want 1, %d and a map",
-			cap(next.streams.owed), cap(next.out), next.pending.byID, effects)
+			cap(next.streams.throttled), cap(next.out), next.pending.byID, effects)
 	}
 	if !reflect.ValueOf(given).IsZero() {
 		t.Errorf("the scratch still holds %+v, want nothing", given)
@@ -173,9 +173,9 @@ func TestParkedCoreDropsLargeMemory(t *testing.T) {
 			t.Errorf("after %d requests at once: map given %v, large %v; want %v, false",
 				n, given.serving != nil, c.large, gives)
 		}
-		s := streams{owed: make([]*stream, 0, n)}
-		if owed := s.park(); (owed != nil) != gives {
-			t.Errorf("slice of %d streams given: %v, want %v", n, owed != nil, gives)
+		s := streams{throttled: make([]*stream, 0, n)}
+		if throttled := s.park(); (throttled != nil) != gives {
+			t.Errorf("slice of %d streams given: %v, want %v", n, throttled != nil, gives)
 		}
 		p := pending{byID: map[int64]*request{}, free: make([]*request, n-1)}
 		if given := p.park(); (given.byID != nil) != gives {
@@ -189,20 +189,20 @@ func TestParkedCoreDropsLargeMemory(t *testing.T) {
 // Guarantees: G-0063.1
 func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
 	for name, begin := range map[string]func(*traffic){
-		"a call":                  func(u *traffic) { u.pending.add(request{id: 7, deadline: time.Hour}) },
-		"a tombstone":             func(u *traffic) { u.tombstones.add(7, tombstone{}, time.Hour) },
-		"a request being served":  func(u *traffic) { u.incoming.serve(&Incoming{key: incomingKey{id: jsonrpc.IntegerID(7)}}) },
-		"a handler that is stuck": func(u *traffic) { u.incoming.cancelled, u.incoming.stuck = make([]dueRequest, 1), 1 },
-		"a frame that waits":      func(u *traffic) { u.outbound.slots = make([]outboundFrame, 1) },
-		"a link that is busy":     func(u *traffic) { u.outbound.stuckAt = time.Hour },
-		"credit that is withheld": func(u *traffic) { u.streams.main.withheld = 1 },
-		"credit that is owed":     func(u *traffic) { u.streams.owed = make([]*stream, 1) },
-		"a stream that was cut":   func(u *traffic) { u.streams.cut = make([]*stream, 1) },
-		"a time to resume":        func(u *traffic) { u.streams.main.resumeAt = time.Hour },
-		"delays of a resume":      func(u *traffic) { u.streams.main.schedule = new(schedule) },
-		"a complete stream":       func(u *traffic) { u.streams.main.complete = true },
-		"a nested request":        func(u *traffic) { u.streams.main.nested = 1 },
-		"a pause":                 func(u *traffic) { u.flow.until = time.Hour },
+		"a call":                     func(u *traffic) { u.pending.add(request{id: 7, deadline: time.Hour}) },
+		"a tombstone":                func(u *traffic) { u.tombstones.add(7, tombstone{}, time.Hour) },
+		"a request being served":     func(u *traffic) { u.incoming.serve(&Incoming{key: incomingKey{id: jsonrpc.IntegerID(7)}}) },
+		"a handler that is stuck":    func(u *traffic) { u.incoming.cancelled, u.incoming.stuck = make([]dueRequest, 1), 1 },
+		"a frame that waits":         func(u *traffic) { u.outbound.slots = make([]outboundFrame, 1) },
+		"a link that is busy":        func(u *traffic) { u.outbound.stuckAt = time.Hour },
+		"credit that is withheld":    func(u *traffic) { u.streams.main.withheld = 1 },
+		"streams that are throttled": func(u *traffic) { u.streams.throttled = make([]*stream, 1) },
+		"a stream that was cut":      func(u *traffic) { u.streams.cut = make([]*stream, 1) },
+		"a time to resume":           func(u *traffic) { u.streams.main.resumeAt = time.Hour },
+		"delays of a resume":         func(u *traffic) { u.streams.main.schedule = new(schedule) },
+		"a complete stream":          func(u *traffic) { u.streams.main.complete = true },
+		"a nested request":           func(u *traffic) { u.streams.main.nested = 1 },
+		"a pause":                    func(u *traffic) { u.flow.until = time.Hour },
 	} {
 		d := driveReady(t, Options{})
 		begin(d.core.traffic)

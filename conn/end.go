@@ -92,7 +92,7 @@ func (l *loop) leave() {
 // close ends a Conn whose core has finished, and returns what Run returns.
 func (l *loop) close() error {
 	l.unpark()
-	l.handOver()
+	l.detachJob()
 	l.flush().flush(0)
 	remaining := l.mailbox.close()
 	for l.buffers.batch = remaining; len(l.buffers.batch) > 0; {
@@ -171,7 +171,7 @@ func (l *loop) isLast() bool {
 // link. An initiator can be started again, unless it was stopping.
 func (l *loop) breakOff(why Reason) error {
 	l.unpark()
-	l.handOver()
+	l.detachJob()
 	l.flush().flush(0)
 	to, grace := Starting, l.options.StopGrace
 	last := l.isLast()

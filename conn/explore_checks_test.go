@@ -37,7 +37,7 @@ func (env *environment) checkStep(ev *event, effects []effect) {
 	case !c.attached() && (c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty()):
 		env.fail("in %s %d requests are pending, %d served, %d frames queued",
 			state, c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
-	case !c.attached() && (len(c.streams.others) > 0 || len(c.streams.cut) > 0 || len(c.streams.owed) > 0):
+	case !c.attached() && (len(c.streams.others) > 0 || len(c.streams.cut) > 0 || len(c.streams.throttled) > 0):
 		env.fail("in %s there are streams", state)
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
 		env.fail("%d frames are queued, the next offer is at %v", len(c.outbound.waiting()), c.outbound.retryAt)

@@ -35,8 +35,8 @@ func (c *core) clone() *core {
 		other := s.clone()
 		twin.streams.others[number] = &other
 	}
-	for _, s := range c.streams.owed {
-		twin.streams.owed = append(twin.streams.owed, twin.streams.find(s.number))
+	for _, s := range c.streams.throttled {
+		twin.streams.throttled = append(twin.streams.throttled, twin.streams.find(s.number))
 	}
 	for _, s := range c.streams.cut {
 		twin.streams.cut = append(twin.streams.cut, twin.streams.find(s.number))
@@ -242,7 +242,7 @@ func (f *encoder) traffic(env *environment) {
 	for number := range transport.Stream(maxStreams) {
 		f.stream(env, c.streams.others[number])
 	}
-	f.streamNumbers(c.streams.owed)
+	f.streamNumbers(c.streams.throttled)
 	f.streamNumbers(c.streams.cut)
 }
 

@@ -21,7 +21,7 @@ type receiver struct {
 	loop    *loop
 	epoch   uint64
 	dialect Dialect
-	owed    actor.Promise // the link's goroutine has the loop, and must still call Work or Serve
+	promise actor.Promise // the link's goroutine has the loop, and must still call Work or Serve
 	batches atomic.Bool   // a request has permitted batches (Class.Batches)
 }
 
@@ -272,7 +272,7 @@ func (r *receiver) post(ev event) {
 	if !ev.works {
 		posted = r.loop.mailbox.post(ev)
 	} else if posted, held = r.loop.mailbox.lend(&ev, actor.Lend); held.OK() {
-		r.owed.Keep(held)
+		r.promise.Keep(held)
 	}
 	if !posted && ev.kind == requested {
 		r.tellUnserved(ev.incoming, r.status.read().Reason)
@@ -292,7 +292,7 @@ func (r *receiver) StreamBegun(stream transport.Stream) bool {
 // request that it has kept. It keeps none while the handler of another still runs: how
 // long that takes is not known before it ends, and each would delay the frames behind it.
 func (r *receiver) Serve(more bool, leave func()) {
-	held := r.owed.Take()
+	held := r.promise.Take()
 	if !held.OK() {
 		return
 	}
@@ -320,7 +320,7 @@ const deepest = 2
 // nested too deeply, or if it is nested and the loop's own goroutine waits, that goroutine
 // works instead. An acceptor's loop may end here.
 func (r *receiver) Work(depth int) {
-	switch held := r.owed.Take(); {
+	switch held := r.promise.Take(); {
 	case !held.OK():
 	case depth > deepest || depth > 1 && held.Beside():
 		r.loop.mailbox.resume(held)

@@ -27,36 +27,36 @@ type stream struct {
 // streams are the streams of the present link. A byte stream has only Main. A stream that is not
 // in others is over, and whatever still comes on it changes nothing.
 type streams struct {
-	main   stream
-	others map[transport.Stream]*stream
-	mute   int       // how many of the other streams are complete
-	owed   []*stream // the streams whose credit is withheld, oldest first
-	cut    []*stream // the streams to be resumed
+	main      stream
+	others    map[transport.Stream]*stream
+	mute      int       // how many of the other streams are complete
+	throttled []*stream // the streams whose credit is withheld, oldest first
+	cut       []*stream // the streams to be resumed
 }
 
 // park gives up the memory that is kept for later streams, if there are none now.
-func (s *streams) park() (owed []*stream) {
-	if len(s.others) > 0 || len(s.owed) > 0 || len(s.cut) > 0 {
+func (s *streams) park() (throttled []*stream) {
+	if len(s.others) > 0 || len(s.throttled) > 0 || len(s.cut) > 0 {
 		return nil
 	}
-	if cap(s.owed) <= maxFree {
-		owed = s.owed
+	if cap(s.throttled) <= maxFree {
+		throttled = s.throttled
 	}
-	s.others, s.owed, s.cut = nil, nil, nil
-	return owed
+	s.others, s.throttled, s.cut = nil, nil, nil
+	return throttled
 }
 
 // clear forgets all streams. It keeps the memory of the list that Main is often in.
 func (s *streams) clear() {
-	owed := s.owed
-	clear(owed)
-	*s = streams{owed: owed[:0]}
+	throttled := s.throttled
+	clear(throttled)
+	*s = streams{throttled: throttled[:0]}
 }
 
 // areIdle reports whether there is only Main, about which nothing need be remembered.
 func (s *streams) areIdle() bool {
 	main := &s.main
-	return len(s.others) == 0 && len(s.owed) == 0 && len(s.cut) == 0 &&
+	return len(s.others) == 0 && len(s.throttled) == 0 && len(s.cut) == 0 &&
 		main.withheld == 0 && main.resumeAt == 0 && main.schedule == nil && !main.complete && main.nested == 0
 }
 
@@ -86,7 +86,7 @@ func (s *streams) drop(number transport.Stream) {
 	if gone.complete {
 		s.mute--
 	}
-	s.owed = slices.DeleteFunc(s.owed, func(other *stream) bool { return other == gone })
+	s.throttled = slices.DeleteFunc(s.throttled, func(other *stream) bool { return other == gone })
 	s.cut = slices.DeleteFunc(s.cut, func(other *stream) bool { return other == gone })
 }
 
@@ -146,7 +146,7 @@ func (s *streams) consume(number transport.Stream, frames int, last bool) {
 		return
 	}
 	if used.withheld == 0 {
-		s.owed = append(s.owed, used)
+		s.throttled = append(s.throttled, used)
 	}
 	used.withheld += frames
 }
@@ -202,19 +202,19 @@ func (s *streams) isLastReply(number transport.Stream) bool {
 
 // granted calls yield with how many frames each stream may deliver again.
 func (s *streams) granted(yield func(transport.Stream, int)) {
-	for _, owed := range s.owed {
-		yield(owed.number, owed.withheld)
-		owed.withheld = 0
+	for _, throttled := range s.throttled {
+		yield(throttled.number, throttled.withheld)
+		throttled.withheld = 0
 	}
-	clear(s.owed)
-	s.owed = s.owed[:0]
+	clear(s.throttled)
+	s.throttled = s.throttled[:0]
 }
 
 // credit returns how many frames the streams may deliver, when each was granted as many.
 func (s *streams) credit(each int) int {
 	frames := each * (1 + len(s.others) - s.mute)
-	for _, owed := range s.owed {
-		frames -= owed.withheld
+	for _, throttled := range s.throttled {
+		frames -= throttled.withheld
 	}
 	return frames
 }
@@ -313,7 +313,7 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 // there is a reason to withhold it. It comes after the event was handled, so that the peer cannot
 // deliver faster than this side works.
 func (c *core) grantCredit(now instant) {
-	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
+	if len(c.streams.throttled) == 0 && c.flow.stall == 0 {
 		return
 	}
 	if c.stallFor(now, c.stallReason(now)); c.flow.stall != 0 {
@@ -332,7 +332,7 @@ func (c *core) grantCredit(now instant) {
 // or the cancellation of a request, would not be read.
 func (c *core) stallReason(now instant) Stall {
 	switch {
-	case len(c.streams.owed) == 0:
+	case len(c.streams.throttled) == 0:
 		return 0
 	case c.outbound.congested():
 		return RepliesWait

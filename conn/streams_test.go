@@ -446,7 +446,7 @@ func TestLostStreamIsOwedNoCredit(t *testing.T) {
 	d.want(stallEnded)
 	d.wantGrantOn(2, 1)
 	d.wantNothing("the other stream is lost")
-	if owed := d.core.streams.owed; owed[:cap(owed)][0] != nil {
+	if throttled := d.core.streams.throttled; throttled[:cap(throttled)][0] != nil {
 		t.Fatal("a lost stream is kept in memory")
 	}
 }

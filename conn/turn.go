@@ -109,9 +109,9 @@ func (l *loop) keptJob() (kept *job) {
 	return kept
 }
 
-// handOver gives the kept job to a new goroutine, because the loop's own goroutine is about to
+// detachJob gives the kept job to a new goroutine, because the loop's own goroutine is about to
 // wait. Later jobs get goroutines of their own, too.
-func (l *loop) handOver() {
+func (l *loop) detachJob() {
 	if kept := l.keptJob(); kept != nil {
 		go l.runJob(kept)
 	}

@@ -112,7 +112,7 @@ type Gateway struct {
 	asked      limits.Clients
 	search     search.Endpoint
 	enricher   *enricher
-	tasks      *tasks.Book
+	tasks      *tasks.Registry
 	waiting    questions
 	unsaved    atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 

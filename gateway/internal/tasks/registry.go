@@ -1,6 +1,6 @@
 // Package tasks knows the tasks that clients of a gateway have started: whose each one is, and at which server.
 //
-// A task lives at its server. Of it, a Book keeps who may see it and where it is, under an id of the gateway. It has no
+// A task lives at its server. Of it, a Registry keeps who may see it and where it is, under an id of the gateway. It has no
 // goroutine and no clock; any goroutine may use it.
 package tasks
 
@@ -50,8 +50,8 @@ type own struct {
 	id   string
 }
 
-// A Book has the tasks of a gateway. Make one with New.
-type Book struct {
+// A Registry has the tasks of a gateway. Make one with New.
+type Registry struct {
 	node    string
 	running *share.Pool
 
@@ -63,61 +63,61 @@ type Book struct {
 	ended []*Task                       // the first one ended first
 }
 
-// New returns a Book without tasks. Their ids have the name of this node, "" for none, so that requests about them find it.
-func New(node string) *Book {
+// New returns a Registry without tasks. Their ids have the name of this node, "" for none, so that requests about them find it.
+func New(node string) *Registry {
 	// shared: running tasks of servers behind a gateway | 1024 places | one | a legacy client is refused with -32050; of a modern one's call no task is made | -
-	return &Book{node: node, running: share.NewPlaces(MostRunning), tasks: make(map[string]*Task), owns: make(map[own]*Task), runs: make(map[*Task]bool), last: make(map[*Task]protocol.TaskStatus)}
+	return &Registry{node: node, running: share.NewPlaces(MostRunning), tasks: make(map[string]*Task), owns: make(map[own]*Task), runs: make(map[*Task]bool), last: make(map[*Task]protocol.TaskStatus)}
 }
 
 // Enter takes a place for a call that may become a task, or says why there is none. What is over by then gives its place back.
-func (b *Book) Enter(of share.Client, now time.Time) (refused string) {
-	if b.running.Take(of, 1) {
+func (r *Registry) Enter(of share.Client, now time.Time) (refused string) {
+	if r.running.Take(of, 1) {
 		return ""
 	}
-	b.Sweep(now)
-	if b.running.Take(of, 1) {
+	r.Sweep(now)
+	if r.running.Take(of, 1) {
 		return ""
 	}
-	return b.running.Refused(1)
+	return r.running.Refused(1)
 }
 
 // Leave gives a place back whose call has not become a task.
-func (b *Book) Leave(of share.Client) { b.running.Give(of, 1) }
+func (r *Registry) Leave(of share.Client) { r.running.Give(of, 1) }
 
 // Add keeps a task, whose place was taken, and returns its id.
-func (b *Book) Add(t Task) (id string) {
-	t.ID = nodename.Join(b.node, rand.Text())
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.tasks[t.ID], b.owns[own{t.Over, t.Own}], b.runs[&t] = &t, &t, true
+func (r *Registry) Add(t Task) (id string) {
+	t.ID = nodename.Join(r.node, rand.Text())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tasks[t.ID], r.owns[own{t.Over, t.Own}], r.runs[&t] = &t, &t, true
 	return t.ID
 }
 
 // Find returns a task that its client names by its id; nil: it has none.
-func (b *Book) Find(id, owner string, modern bool, now time.Time) *Task {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t := b.tasks[id]; t != nil && t.Owner == owner && t.Modern == modern && now.Before(t.Ends) {
+func (r *Registry) Find(id, owner string, modern bool, now time.Time) *Task {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.tasks[id]; t != nil && t.Owner == owner && t.Modern == modern && now.Before(t.Ends) {
 		return t
 	}
 	return nil
 }
 
 // FindOwn returns a task that its server names by its own id; nil: no client has started it.
-func (b *Book) FindOwn(over any, id string, now time.Time) *Task {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t := b.owns[own{over, id}]; t != nil && now.Before(t.Ends) {
+func (r *Registry) FindOwn(over any, id string, now time.Time) *Task {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.owns[own{over, id}]; t != nil && now.Before(t.Ends) {
 		return t
 	}
 	return nil
 }
 
 // List returns tasks of 2025-11-25 of an owner with greater ids that he sees, in the order of these: most at most.
-func (b *Book) List(owner, after string, most int, now time.Time, sees func(*Task) bool) (all []*Task) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, t := range b.tasks {
+func (r *Registry) List(owner, after string, most int, now time.Time, sees func(*Task) bool) (all []*Task) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tasks {
 		if t.Owner == owner && !t.Modern && t.ID > after && now.Before(t.Ends) && sees(t) {
 			all = append(all, t)
 		}
@@ -127,91 +127,91 @@ func (b *Book) List(owner, after string, most int, now time.Time, sees func(*Tas
 }
 
 // End notes that a task has ended. It is kept, since its client has yet to fetch the result.
-func (b *Book) End(t *Task) {
-	b.mu.Lock()
-	ended := b.end(t)
-	b.mu.Unlock()
+func (r *Registry) End(t *Task) {
+	r.mu.Lock()
+	ended := r.end(t)
+	r.mu.Unlock()
 	if ended {
-		b.release(t)
+		r.release(t)
 	}
 }
 
 // Finish notes in which state a task has ended at its server, which never changes.
-func (b *Book) Finish(t *Task, in protocol.TaskStatus) {
-	b.mu.Lock()
-	if b.tasks[t.ID] == t && b.last[t] == "" {
-		b.last[t] = in
+func (r *Registry) Finish(t *Task, in protocol.TaskStatus) {
+	r.mu.Lock()
+	if r.tasks[t.ID] == t && r.last[t] == "" {
+		r.last[t] = in
 	}
-	b.mu.Unlock()
-	b.End(t)
+	r.mu.Unlock()
+	r.End(t)
 }
 
 // Last returns in which state a task has ended at its server; "": it has not, as far as is known.
-func (b *Book) Last(t *Task) protocol.TaskStatus {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.last[t]
+func (r *Registry) Last(t *Task) protocol.TaskStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last[t]
 }
 
 // IsReplaced reports whether the server has given the id of a task to another one since: it has forgotten this one.
-func (b *Book) IsReplaced(t *Task) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.owns[own{t.Over, t.Own}] != t
+func (r *Registry) IsReplaced(t *Task) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.owns[own{t.Over, t.Own}] != t
 }
 
 // EndLost ends the tasks that are lost, and returns them.
-func (b *Book) EndLost(isLost func(*Task) bool) (lost []*Task) {
-	b.mu.Lock()
-	for t := range b.runs {
-		if isLost(t) && b.end(t) {
+func (r *Registry) EndLost(isLost func(*Task) bool) (lost []*Task) {
+	r.mu.Lock()
+	for t := range r.runs {
+		if isLost(t) && r.end(t) {
 			lost = append(lost, t)
 		}
 	}
-	b.mu.Unlock()
-	b.release(lost...)
+	r.mu.Unlock()
+	r.release(lost...)
 	return lost
 }
 
 // end takes a task out of those that run. The caller holds mu, and calls release without it.
-func (b *Book) end(t *Task) bool {
-	if !b.runs[t] {
+func (r *Registry) end(t *Task) bool {
+	if !r.runs[t] {
 		return false
 	}
-	delete(b.runs, t)
-	if b.ended = append(b.ended, t); len(b.ended) > MostEnded {
-		b.forgetOne()
+	delete(r.runs, t)
+	if r.ended = append(r.ended, t); len(r.ended) > MostEnded {
+		r.forgetOne()
 	}
 	return true
 }
 
 // forgetOne forgets the task that is missed least: the first one of the client with most. The caller holds mu.
-func (b *Book) forgetOne() {
+func (r *Registry) forgetOne() {
 	of, most := make(map[share.Client]int), share.Client{}
-	for _, t := range b.ended {
+	for _, t := range r.ended {
 		if of[t.Payer]++; of[t.Payer] > of[most] {
 			most = t.Payer
 		}
 	}
-	i := slices.IndexFunc(b.ended, func(t *Task) bool { return t.Payer == most })
-	b.forget(b.ended[i])
-	b.ended = slices.Delete(b.ended, i, i+1)
+	i := slices.IndexFunc(r.ended, func(t *Task) bool { return t.Payer == most })
+	r.forget(r.ended[i])
+	r.ended = slices.Delete(r.ended, i, i+1)
 }
 
-func (b *Book) release(ended ...*Task) {
+func (r *Registry) release(ended ...*Task) {
 	for _, t := range ended {
-		b.running.Give(t.Payer, 1)
+		r.running.Give(t.Payer, 1)
 		t.Release()
 	}
 }
 
 // Sweep forgets the tasks whose time is over, and returns when that of the next one is that runs; never is the zero time.
-func (b *Book) Sweep(now time.Time) (next time.Time) {
+func (r *Registry) Sweep(now time.Time) (next time.Time) {
 	var over []*Task
-	b.mu.Lock()
+	r.mu.Lock()
 	isOver := func(t *Task) bool { return !now.Before(t.Ends) }
-	for _, t := range b.tasks {
-		runs := b.runs[t]
+	for _, t := range r.tasks {
+		runs := r.runs[t]
 		switch {
 		case !isOver(t):
 			if runs && (next.IsZero() || t.Ends.Before(next)) {
@@ -220,21 +220,21 @@ func (b *Book) Sweep(now time.Time) (next time.Time) {
 			continue
 		case runs:
 			over = append(over, t)
-			delete(b.runs, t)
+			delete(r.runs, t)
 		}
-		b.forget(t)
+		r.forget(t)
 	}
-	b.ended = slices.DeleteFunc(b.ended, isOver)
-	b.mu.Unlock()
-	b.release(over...)
+	r.ended = slices.DeleteFunc(r.ended, isOver)
+	r.mu.Unlock()
+	r.release(over...)
 	return next
 }
 
 // forget removes a task that does not run. The caller holds mu.
-func (b *Book) forget(t *Task) {
-	delete(b.tasks, t.ID)
-	delete(b.last, t)
-	if key := (own{t.Over, t.Own}); b.owns[key] == t { // a server that was restarted may give the same id again
-		delete(b.owns, key)
+func (r *Registry) forget(t *Task) {
+	delete(r.tasks, t.ID)
+	delete(r.last, t)
+	if key := (own{t.Over, t.Own}); r.owns[key] == t { // a server that was restarted may give the same id again
+		delete(r.owns, key)
 	}
 }
