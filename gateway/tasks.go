@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -77,7 +78,7 @@ func asksForTask(version string, item catalogue.Item, params json.RawMessage) (o
 	switch support := taskSupport(item); {
 	case asked == nil:
 		return params, false, nil
-	case !protocol.Has(version, protocol.Tasks): // it means something else, if anything
+	case !revision.Has(version, revision.Tasks): // it means something else, if anything
 		return append(jsonrpc.AppendMembers([]byte{'{'}, params, "task"), '}'), false, nil
 	case support != protocol.TaskOptional && support != protocol.TaskRequired:
 		return nil, false, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("the tool %s cannot be called as a task", quoted(item.Name))}
@@ -168,7 +169,7 @@ func noteAwaited(t *tasks.Task, session *client.Session, result json.RawMessage)
 
 // mustAwait reports whether a tool can only be called as a task, by a client that cannot ask for one.
 func mustAwait(ctx context.Context, item catalogue.Item) bool {
-	asks := !isModern(ctx) && protocol.Has(server.RequestFrom(ctx).Client.ProtocolVersion, protocol.Tasks)
+	asks := !isModern(ctx) && revision.Has(server.RequestFrom(ctx).Client.ProtocolVersion, revision.Tasks)
 	return !asks && taskSupport(item) == protocol.TaskRequired
 }
 

@@ -22,6 +22,10 @@ const (
 	Latest       = Version20260728 // the newest revision
 )
 
+// VersionWithoutHeader is the revision of an HTTP request whose header names none
+// (2025-11-25 basic/transports, "Protocol Version Header").
+const VersionWithoutHeader = Version20250326
+
 // Versions lists every revision, oldest first.
 func Versions() []string { return append(LegacyVersions(), ModernVersions()...) }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -69,7 +70,7 @@ func (p *peer) offers(m *protocol.Method) error {
 	switch {
 	case !m.In(version):
 		return fmt.Errorf("%w: revision %s has no %s", ErrUnsupported, version, m.Name)
-	case m.Name == protocol.MethodComplete && !protocol.Has(version, protocol.CompletionCapability):
+	case m.Name == protocol.MethodComplete && !revision.Has(version, revision.CompletionCapability):
 		return nil // this revision needs no capability for it
 	case p.Modern() && m.Extension != "":
 		if extension := "extensions." + m.Extension; !p.server.Capabilities.Has(extension) {
@@ -86,7 +87,7 @@ func (p *peer) offers(m *protocol.Method) error {
 // makesTasks reports whether a legacy server can turn tool calls into tasks.
 func (p *peer) makesTasks() bool {
 	tasks := p.server.Capabilities.Tasks
-	if tasks == nil || !protocol.Has(p.server.ProtocolVersion, protocol.Tasks) {
+	if tasks == nil || !revision.Has(p.server.ProtocolVersion, revision.Tasks) {
 		return false
 	}
 	_, ok := tasks.Requests["tools"]["call"]

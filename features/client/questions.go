@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/features/internal/sampling"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json"
@@ -68,7 +69,7 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
 	}
 	filled := *result
-	lists := protocol.Has(s.Server().ProtocolVersion, protocol.ListFields)
+	lists := revision.Has(s.Server().ProtocolVersion, revision.ListFields)
 	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema, lists); err != nil {
 		return nil, fmt.Errorf("client: the answer cannot be read: %w", err)
 	}
@@ -149,7 +150,7 @@ func (s *Session) sample(ctx context.Context, p *protocol.CreateMessageParams) (
 		return nil, err
 	case result == nil:
 		return nil, errNoAnswer
-	case len(result.Content) != 1 && !protocol.Has(s.Server().ProtocolVersion, protocol.SamplingTools):
+	case len(result.Content) != 1 && !revision.Has(s.Server().ProtocolVersion, revision.SamplingTools):
 		return inOneBlock(result)
 	}
 	return result, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/typed"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -70,7 +71,7 @@ func (cs *completions) note(added *settings) {
 // offered reports whether completion/complete is offered. 2024-11-05 has no capability
 // for it.
 func (cs *completions) offered(c *call) bool {
-	return c.offered.Completions != nil || !protocol.Has(c.Client.ProtocolVersion, protocol.CompletionCapability) && cs.used.Load()
+	return c.offered.Completions != nil || !revision.Has(c.Client.ProtocolVersion, revision.CompletionCapability) && cs.used.Load()
 }
 
 // complete returns proposals for the value of an argument. An argument without a completion has

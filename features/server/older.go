@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -19,7 +20,7 @@ import (
 // It is called for each question, just before that goes out: the handler asks in the newest form, and does not know
 // for whom.
 func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRequests, error) {
-	if protocol.Has(version, protocol.ListFields) {
+	if revision.Has(version, revision.ListFields) {
 		return asked, nil
 	}
 	older := make(protocol.InputRequests, len(asked))
@@ -97,7 +98,7 @@ func olderFields(properties json.RawMessage, required []string) (json.RawMessage
 		case err != nil:
 			return nil, fmt.Errorf("its field %.80q: %w", field.name, err)
 		case several && slices.Contains(required, field.name):
-			return nil, fmt.Errorf("%w: before %s there is no choice of several, as its field %.80q is", ErrUnsupported, protocol.Since(protocol.ListFields), field.name)
+			return nil, fmt.Errorf("%w: before %s there is no choice of several, as its field %.80q is", ErrUnsupported, revision.Since(revision.ListFields), field.name)
 		case !several:
 			older = append(older, field)
 		}
@@ -216,11 +217,11 @@ func downgraded(version string, content protocol.Contents) protocol.Contents {
 		all[i] = block
 		switch block := block.(type) {
 		case *protocol.ResourceLink:
-			if !protocol.Has(version, protocol.ResourceLinks) {
+			if !revision.Has(version, revision.ResourceLinks) {
 				all[i] = protocol.Text(block.Name + ": " + block.URI)
 			}
 		case *protocol.AudioContent:
-			if !protocol.Has(version, protocol.AudioBlocks) {
+			if !revision.Has(version, revision.AudioBlocks) {
 				all[i] = protocol.Text(fmt.Sprintf("(%s, %d bytes)", block.MIMEType, len(block.Data)))
 			}
 		}

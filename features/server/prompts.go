@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/typed"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -200,7 +201,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 	if required != nil {
 		return &protocol.GetPromptResult{InputRequired: required}, nil
 	}
-	if err != nil || result == nil || protocol.Has(c.Client.ProtocolVersion, protocol.ResourceLinks) {
+	if err != nil || result == nil || revision.Has(c.Client.ProtocolVersion, revision.ResourceLinks) {
 		return result, err
 	}
 	return olderPrompt(c.Client.ProtocolVersion, result), nil

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/internal/sampling"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -22,7 +23,7 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 		if err := hasAll(c, neededBy(q)); err != nil {
 			return err
 		}
-		if q, ok := q.(*protocol.CreateMessageParams); ok && protocol.Has(c.ProtocolVersion, protocol.SamplingTools) {
+		if q, ok := q.(*protocol.CreateMessageParams); ok && revision.Has(c.ProtocolVersion, revision.SamplingTools) {
 			if err := sampling.CheckToolUses(q.Messages); err != nil {
 				return fmt.Errorf("server: the question %q: %w", key, err)
 			}
@@ -91,7 +92,7 @@ func (o *askingOption) checkClient(c *Client) error {
 // need more.
 func hasAll(c *Client, names []string) error {
 	for _, name := range names {
-		if name == "sampling.context" && !protocol.Has(c.ProtocolVersion, protocol.SamplingContextCapability) {
+		if name == "sampling.context" && !revision.Has(c.ProtocolVersion, revision.SamplingContextCapability) {
 			continue
 		}
 		if !c.Capabilities.Has(name) || !revisionHas(c.ProtocolVersion, name) {
@@ -105,11 +106,11 @@ func hasAll(c *Client, names []string) error {
 func revisionHas(version, name string) bool {
 	switch name {
 	case "elicitation.form":
-		return protocol.Has(version, protocol.Elicitation)
+		return revision.Has(version, revision.Elicitation)
 	case "elicitation.url":
-		return protocol.Has(version, protocol.URLElicitation)
+		return revision.Has(version, revision.URLElicitation)
 	case "sampling.tools":
-		return protocol.Has(version, protocol.SamplingTools)
+		return revision.Has(version, revision.SamplingTools)
 	default:
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -33,7 +34,7 @@ type peer struct {
 
 func (s *host) newPeer(link transport.Link) *peer {
 	p := &peer{server: s, keeping: newKeeping(link)}
-	p.dialect.Batching = slices.ContainsFunc(s.options.ProtocolVersions, func(version string) bool { return protocol.Has(version, protocol.Batches) })
+	p.dialect.Batching = slices.ContainsFunc(s.options.ProtocolVersions, func(version string) bool { return revision.Has(version, revision.Batches) })
 	// The loop of the Conn serves an initialize itself then, and nothing else of the link goes on meanwhile. So not
 	// if code of the program may run for it, or for a restored session.
 	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/places"
 	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -99,7 +100,7 @@ func withExtension(all map[string]json.RawMessage, name string, settings json.Ra
 func (ts *taskMethods) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool, error) {
 	support := t.taskSupport
 	switch {
-	case ts.Tasks == nil || !protocol.Has(c.Client.ProtocolVersion, protocol.Tasks):
+	case ts.Tasks == nil || !revision.Has(c.Client.ProtocolVersion, revision.Tasks):
 		return false, nil
 	case c.modern:
 		return ts.mayBeModern(c, support)

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/typed"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -377,7 +378,7 @@ func (t *tool) failure(c *call, err error) (*protocol.CallToolResult, error) {
 		return nil, err
 	case errors.As(err, &arguments):
 		fault = refusal.New(jsonrpc.CodeInvalidParams, "%v", arguments)
-		if !protocol.Has(c.Client.ProtocolVersion, protocol.InvalidArgumentsAsResult) {
+		if !revision.Has(c.Client.ProtocolVersion, revision.InvalidArgumentsAsResult) {
 			return nil, fault
 		}
 		return failed(fault.Message), nil
@@ -395,7 +396,7 @@ func failed(why string) *protocol.CallToolResult {
 // revision does not allow. It copies a result before it changes it, because results may
 // be shared.
 func forRevision(c *call, result *protocol.CallToolResult) *protocol.CallToolResult {
-	old := !protocol.Has(c.Client.ProtocolVersion, protocol.ResourceLinks)
+	old := !revision.Has(c.Client.ProtocolVersion, revision.ResourceLinks)
 	wide := !c.modern && len(result.StructuredContent) > 0 && jsontext.Value(result.StructuredContent).Kind() != '{'
 	if !old && !wide {
 		return result

@@ -18,7 +18,7 @@ var layers = []layer{
 	{patterns: []string{"telemetry"}, about: "events and samples"},
 	{patterns: []string{"protocol/jsonrpc/..."}, about: "JSON-RPC messages"},
 	{patterns: []string{"protocol/..."}, about: "MCP messages, JSON Schema"},
-	{patterns: []string{"transport", "transport/internal/..."}, about: "what a link must do"},
+	{patterns: []string{"transport", "transport/internal/...", "internal/revision"}, about: "what a link must do"},
 	{patterns: []string{"transport/sse/..."}, about: "HTTP+SSE"}, // streamable falls back to it
 	{patterns: []string{"transport/..."}, isolated: true, about: "all other transports"},
 	{patterns: []string{"conn/..."}, about: "one connection"},

@@ -265,17 +265,17 @@ func startsGoroutines(f *file) (starts bool) {
 	return starts
 }
 
-// checkRevisions finds code of the library that names a revision of MCP: it asks protocol.Has instead, so
+// checkRevisions finds code of the library that names a revision of MCP: it asks revision.Has instead, so
 // that the table there says what a new revision changes. An alias of the import hides nothing, and neither
 // does a constant, because its date is a literal somewhere.
 func (t *Tree) checkRevisions(report reporter) {
 	for _, f := range t.files {
-		if f.test || layerOf(f.dir) < 0 || matches("protocol/...", f.dir) || matches(examples, f.dir) || matches(peers, f.dir) {
+		if f.test || layerOf(f.dir) < 0 || matches("protocol/...", f.dir) || f.dir == "internal/revision" || matches(examples, f.dir) || matches(peers, f.dir) {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			if what := namedRevision(n); what != "" {
-				report(t.at(n), "%s: ask protocol.Has what the revision has", what)
+				report(t.at(n), "%s: ask revision.Has what it has", what)
 			}
 			return true
 		})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	httpheader "github.com/bowline-mcp/bowline/internal/header"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -258,7 +259,7 @@ func (a *arrival) batchesTooLate() string {
 	case a.link != nil:
 		return textIf(!a.link.takesBatches(), jsonrpc.ErrBatch.Error())
 	default:
-		return textIf(!protocol.Has(a.statelessVersion(), protocol.Batches), jsonrpc.ErrBatch.Error())
+		return textIf(!revision.Has(a.statelessVersion(), revision.Batches), jsonrpc.ErrBatch.Error())
 	}
 }
 

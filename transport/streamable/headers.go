@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -63,7 +64,7 @@ func excludes(parameters string) bool {
 // namesModern reports whether the version header names a revision without sessions.
 func namesModern(header http.Header) bool {
 	version := header.Get(headerVersion)
-	return isDate(version) && protocol.Has(version, protocol.NoSessions)
+	return isDate(version) && revision.Has(version, revision.NoSessions)
 }
 
 // isDate reports whether a text has the form of a revision, such as 2026-07-28.

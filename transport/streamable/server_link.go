@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
@@ -242,7 +242,7 @@ func (l *serverLink) negotiatedVersion() string {
 func (l *serverLink) takesBatches() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return protocol.Has(l.version, protocol.Batches)
+	return revision.Has(l.version, revision.Batches)
 }
 
 func (l *serverLink) failed(tag transport.Tag, err error, unsent bool) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
@@ -41,7 +41,7 @@ func parseEventID(text string) (eventID, bool) {
 
 // wantsInitialID reports whether clients of a revision expect an id before the first event.
 // Clients of earlier revisions would try to decode its empty data.
-func wantsInitialID(version string) bool { return protocol.Has(version, protocol.InitialEventID) }
+func wantsInitialID(version string) bool { return revision.Has(version, revision.InitialEventID) }
 
 // A numbering gives ids to the events of one response, and writes stored events on it. The id of an
 // event is its index in the event store, whoever writes it: at follows the frames that are taken from

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -73,7 +74,7 @@ func (d *Dialect) Probe() conn.Message {
 }
 
 // Batches implements conn.Dialect.
-func (d *Dialect) Batches() bool { return protocol.Has(d.Version(), protocol.Batches) }
+func (d *Dialect) Batches() bool { return revision.Has(d.Version(), revision.Batches) }
 
 // Classify implements conn.Dialect. A notification that it cannot read is
 // ordinary: the handler ignores it, as the specification asks.
@@ -144,13 +145,13 @@ func (d *Dialect) classifyRequest(m *jsonrpc.Message) conn.Class {
 // asksForBatches reports whether an initialize asks for the revision with batches. A
 // server that speaks this revision agrees.
 func asksForBatches(m *jsonrpc.Message) bool {
-	if !bytes.Contains(m.Params, []byte(protocol.Since(protocol.Batches))) && !bytes.Contains(m.Params, []byte{'\\'}) {
+	if !bytes.Contains(m.Params, []byte(revision.Since(revision.Batches))) && !bytes.Contains(m.Params, []byte{'\\'}) {
 		return false // as nearly always; it is not decoded twice for that
 	}
 	var params struct {
 		Version string `json:"protocolVersion"`
 	}
-	return protocol.Unmarshal(m.Params, &params) == nil && protocol.Has(params.Version, protocol.Batches)
+	return protocol.Unmarshal(m.Params, &params) == nil && revision.Has(params.Version, revision.Batches)
 }
 
 // modern reports whether a request says by itself which revision it speaks.

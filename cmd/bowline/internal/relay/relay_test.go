@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -254,7 +254,7 @@ func TestBatches(t *testing.T) {
 		s.host.send(initialize)
 		gateway := <-s.gateways
 		gateway.want(initialize)
-		gateway.send(result("1", strings.ReplaceAll(agreement, "2025-11-25", protocol.Since(protocol.Batches))))
+		gateway.send(result("1", strings.ReplaceAll(agreement, "2025-11-25", revision.Since(revision.Batches))))
 		s.host.want("protocolVersion")
 		gateway.send(request("7", "roots/list", "{}"))
 		question := idOf(s.host.want("roots/list"))

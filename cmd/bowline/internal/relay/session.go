@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -70,7 +71,7 @@ var again = []string{
 // each returns the messages of a frame of the host. A batch is taken apart in the revision that has them, since each of its requests has an
 // outcome of its own: its answers come one by one. What is no message stays as it is, for the gateway says what is wrong with it.
 func (s *session) each(frame []byte) [][]byte {
-	if !protocol.Has(s.version, protocol.Batches) || !jsonrpc.IsBatch(frame) {
+	if !revision.Has(s.version, revision.Batches) || !jsonrpc.IsBatch(frame) {
 		return [][]byte{frame}
 	}
 	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})

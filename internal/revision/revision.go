@@ -1,4 +1,7 @@
-package protocol
+// Package revision says what the revisions of MCP differ in.
+package revision
+
+import "github.com/bowline-mcp/bowline/protocol"
 
 // A Difference is something that some revisions have and others do not. Code that behaves
 // differently from revision to revision asks [Has], and compares no dates: so this table says all
@@ -25,31 +28,27 @@ const (
 // revisions says in which revisions there is each Difference: from the first one on, to the last one
 // that has it, which is the newest if none is named.
 var revisions = [...]struct{ since, until string }{
-	AudioBlocks:               {since: Version20250326},                         // server/tools, "Audio Content"
-	Batches:                   {since: Version20250326, until: Version20250326}, // basic, "Batching"
-	CompletionCapability:      {since: Version20250326},                         // server/utilities/completion, "Capabilities"
-	Elicitation:               {since: Version20250618},                         // client/elicitation
-	ResourceLinks:             {since: Version20250618},                         // server/tools, "Resource Links"
-	ListFields:                {since: Version20251125},                         // client/elicitation, "Requested Schema"
-	URLElicitation:            {since: Version20251125},                         // client/elicitation, "URL Mode"
-	SamplingTools:             {since: Version20251125},                         // client/sampling, "Tools in Sampling"
-	SamplingContextCapability: {since: Version20251125},                         // client/sampling, "Capabilities"
-	InvalidArgumentsAsResult:  {since: Version20251125},                         // server/tools, "Error Handling"
-	Tasks:                     {since: Version20251125},                         // basic/utilities/tasks
-	InitialEventID:            {since: Version20251125},                         // basic/transports, "Sending Messages to the Server"
-	NoSessions:                {since: Version20260728},                         // basic/versioning
+	AudioBlocks:               {since: protocol.Version20250326},                                  // server/tools, "Audio Content"
+	Batches:                   {since: protocol.Version20250326, until: protocol.Version20250326}, // basic, "Batching"
+	CompletionCapability:      {since: protocol.Version20250326},                                  // server/utilities/completion, "Capabilities"
+	Elicitation:               {since: protocol.Version20250618},                                  // client/elicitation
+	ResourceLinks:             {since: protocol.Version20250618},                                  // server/tools, "Resource Links"
+	ListFields:                {since: protocol.Version20251125},                                  // client/elicitation, "Requested Schema"
+	URLElicitation:            {since: protocol.Version20251125},                                  // client/elicitation, "URL Mode"
+	SamplingTools:             {since: protocol.Version20251125},                                  // client/sampling, "Tools in Sampling"
+	SamplingContextCapability: {since: protocol.Version20251125},                                  // client/sampling, "Capabilities"
+	InvalidArgumentsAsResult:  {since: protocol.Version20251125},                                  // server/tools, "Error Handling"
+	Tasks:                     {since: protocol.Version20251125},                                  // basic/utilities/tasks
+	InitialEventID:            {since: protocol.Version20251125},                                  // basic/transports, "Sending Messages to the Server"
+	NoSessions:                {since: protocol.Version20260728},                                  // basic/versioning
 }
 
 // Has reports whether a revision has something. A revision that is newer than all known ones
 // counts as the newest.
 func Has(version string, d Difference) bool {
 	is := revisions[d]
-	return isWithin(version, is.since, is.until)
+	return is.since <= version && (is.until == "" || version <= is.until) // dates sort by age
 }
 
 // Since returns the first revision that has something.
 func Since(d Difference) string { return revisions[d].since }
-
-// VersionWithoutHeader is the revision of an HTTP request whose header names none
-// (2025-11-25 basic/transports, "Protocol Version Header").
-const VersionWithoutHeader = Version20250326
