@@ -74,6 +74,27 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
+// At the address of probes nobody gets more than those, whatever token comes along.
+//
+// Guarantees: G-0091.22
+func TestProbesAlone(t *testing.T) {
+	f := newFake(files())
+	d := New(f)
+	serveWeb(t, f, true)
+	for target, want := range map[string]int{
+		"GET /livez": 200, "GET /readyz": 200, "GET /readyz?server=nobody": 404, "GET /metrics": 200, "POST /livez": 405, "GET /": 404, "GET /v1/report": 404, "GET /v1/events": 404, "GET /v1/audit": 404,
+		"GET /servers/files": 404, "POST /v1/servers/files/restart": 404, "POST /v1/reload": 404, "POST /v1/end": 404, "GET /login/x": 404, "GET /page.js": 404,
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		if got := ask(d.Probes(), method, path, token); got.Code != want {
+			t.Errorf("%s: %d %s", target, got.Code, got.Body)
+		}
+	}
+	if len(f.did()) > 0 {
+		t.Errorf("it did %q", f.did())
+	}
+}
+
 func do(all ...func(*http.Request)) []func(*http.Request) { return all }
 
 // Without a token nobody can act over TCP, whatever is sent.

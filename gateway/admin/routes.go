@@ -17,6 +17,15 @@ func (d *Door) Web(w Web) http.Handler {
 	return d.entrance(guard{web: w}).routes()
 }
 
+// Probes returns the handler for a TCP address that has only /livez, /readyz and /metrics, for everybody who reaches it, and knows no token.
+func (d *Door) Probes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", livez)
+	mux.HandleFunc("GET /readyz", d.readyz)
+	mux.HandleFunc("GET /metrics", d.metrics)
+	return mux
+}
+
 // entrance makes a way in for one listener.
 func (d *Door) entrance(g guard) *entrance {
 	return &entrance{Door: d, guard: g, seats: make(chan struct{}, MaxViewers), guests: make(chan struct{}, MaxViewers), tries: make(chan struct{}, maxTries), drawn: renderings{page: newPage()}}
@@ -26,7 +35,7 @@ func (d *Door) entrance(g guard) *entrance {
 // nothing that acts can be reached by a GET.
 func (e *entrance) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /livez", livez)
 	mux.HandleFunc("GET /readyz", e.readyz)
 	mux.Handle("GET /metrics", e.reads(e.metrics))
 	mux.Handle("GET /v1/report", e.reads(e.report))
@@ -62,14 +71,16 @@ func (e *entrance) report(w http.ResponseWriter, r *http.Request) {
 }
 
 // metrics shows the state to Prometheus.
-func (e *entrance) metrics(w http.ResponseWriter, _ *http.Request) {
+func (d *Door) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	w.Write([]byte(metricsOf(e.gateway.Report())))
+	w.Write([]byte(metricsOf(d.gateway.Report())))
 }
 
+func livez(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") }
+
 // readyz looks at no server unless it is asked for one: else one outage would restart the whole fleet.
-func (e *entrance) readyz(w http.ResponseWriter, r *http.Request) {
-	report := e.gateway.Report()
+func (d *Door) readyz(w http.ResponseWriter, r *http.Request) {
+	report := d.gateway.Report()
 	name := r.URL.Query().Get("server")
 	server, found := report.Server(name)
 	switch {

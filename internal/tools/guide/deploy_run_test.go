@@ -4,6 +4,7 @@ package guide
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -51,11 +52,13 @@ func (d deployment) run(t *testing.T, binary string) {
 	for i := range 2 {
 		g := r.start(ctx)
 		for _, probe := range d.probes {
-			r.want(http.StatusOK, g.page+probe, "", "")
+			r.want(http.StatusOK, cmp.Or(g.probes, g.page)+probe, "", "")
 		}
-		if d.before != "" { // beyond loopback the numbers need the token, which the shell has put there
-			r.want(http.StatusUnauthorized, g.page+"/metrics", "", "")
-			r.want(http.StatusOK, g.page+"/metrics", adminToken, "")
+		if g.probes != "" { // there is nothing else, whoever asks
+			r.want(http.StatusOK, g.probes+"/metrics", "", "")
+			for _, other := range []string{"/", "/v1/report", "/v1/audit", "/servers/test"} {
+				r.want(http.StatusNotFound, g.probes+other, adminToken, "")
+			}
 		}
 		r.want(http.StatusUnauthorized, g.endpoint, "", "", initialize)
 		if session == "" {
@@ -267,10 +270,11 @@ func (r *emptyRoot) bowline(ctx context.Context, args ...string) string {
 // A running gateway has free ports in place of those of its file.
 type running struct {
 	endpoint, page string
+	probes         string // "": they are at the page only
 	end            func()
 }
 
-var port = regexp.MustCompile(`^(--(?:http|admin)=.*:)\d+$`)
+var port = regexp.MustCompile(`^(--(?:http|admin|probes)=.*:)\d+$`)
 
 func (r *emptyRoot) start(ctx context.Context) running {
 	r.Helper()
@@ -296,6 +300,8 @@ func (r *emptyRoot) start(ctx context.Context) running {
 		said += lines.Text() + "\n"
 		if page, found := strings.CutPrefix(lines.Text(), "bowline: the page is "); found {
 			g.page, _, _ = strings.Cut(page, "/;")
+		} else if at, found := strings.CutPrefix(lines.Text(), "bowline: probes and metrics are at "); found {
+			g.probes = strings.TrimSuffix(at, "/")
 		} else if url, found := strings.CutPrefix(lines.Text(), "bowline: serving "); found {
 			g.endpoint = strings.Replace(url, "[::]", "127.0.0.1", 1)
 		}

@@ -22,7 +22,7 @@ type deployment struct {
 	mounts  map[string]string // files of the administrator, and what is in them
 	secrets []string          // folders whose files are links, as Kubernetes mounts secrets
 	before  string            // what a shell does first; "": nothing
-	probes  []string          // paths at the admin door
+	probes  []string          // paths at the address of probes, or at the admin door
 	health  []string          // arguments of bowline that ask whether it works; nil: none
 	grace   int               // seconds that it has to end
 }

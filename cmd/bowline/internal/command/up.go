@@ -113,6 +113,7 @@ type upping struct {
 	insecure  bool   // the address may be reached by other machines
 	check     bool   // nothing is started
 	page      string // the address of the page, or doors.Off
+	probes    string // the address of probes and metrics alone; "": they are at the page only
 	noTry     bool   // the page calls no tools
 	socket    string // its path; "": it is named by the file
 	strict    bool   // a mistake in the entry of a server is one of the file
@@ -165,6 +166,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
 	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
+	flags.StringVar(&u.probes, "probes", "", "serve /livez, /readyz and /metrics, and nothing else, to everybody who reaches this `ADDRESS`")
 	flags.BoolVar(&u.noTry, "no-try", false, "let the page call no tools")
 	u.access.addFlags(command)
 	u.joining.flags.Add(command)
@@ -297,7 +299,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	}
 	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, u.audit.trail})
 	return doors.Open(shown, doors.Options{
-		File: u.path, Socket: u.socket, Page: u.page, NoTry: u.noTry, Insecure: u.insecure,
+		File: u.path, Socket: u.socket, Page: u.page, Probes: u.probes, NoTry: u.noTry, Insecure: u.insecure,
 		Say: sayTo(cmd),
 	})
 }

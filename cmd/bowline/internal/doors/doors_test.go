@@ -98,7 +98,7 @@ func TestOneTokenForAll(t *testing.T) {
 
 // What another program has is said, and is no failure. An address that other machines reach is refused.
 //
-// Guarantees: G-0091.13
+// Guarantees: G-0091.13, G-0091.22
 func TestWhatIsTaken(t *testing.T) {
 	atHome(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -117,6 +117,12 @@ func TestWhatIsTaken(t *testing.T) {
 	}
 	if said, err := opened(t, Options{File: "b.json", Page: ":0"}); err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http://127.0.0.1:") {
 		t.Errorf("an address of this machine: %q, %v", said, err)
+	}
+	if said, err := opened(t, Options{File: "d.json", Page: Off, Probes: "0.0.0.0:0"}); err != nil || len(said) != 1 || !strings.Contains(said[0], "probes and metrics are at http://127.0.0.1:") {
+		t.Errorf("probes for other machines: %q, %v", said, err)
+	}
+	if said, err := opened(t, Options{File: "e.json", Page: Off, Probes: taken.Addr().String()}); err == nil || !strings.Contains(err.Error(), "--probes") {
+		t.Errorf("probes at a port that is in use: %q, %v", said, err)
 	}
 	if said, err := opened(t, Options{File: "c.json", Page: "0.0.0.0:0", Insecure: true}); err != nil || len(said) != 1 || !strings.Contains(said[0], "the page is http://127.0.0.1:") {
 		t.Errorf("all addresses of this machine: %q, %v", said, err)

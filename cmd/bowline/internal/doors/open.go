@@ -17,6 +17,7 @@ type Options struct {
 	File     string       // that the gateway serves
 	Socket   string       // its path; "": it is named by the file
 	Page     string       // the address of the page; Off: there is none
+	Probes   string       // the address of probes and metrics alone, which other machines may reach; "": they are at the page only
 	NoTry    bool         // the page calls no tools
 	Insecure bool         // the page may be reached by other machines
 	Say      func(string) // is told where the page is, and what does not work
@@ -37,6 +38,9 @@ type Doors struct {
 func Open(g admin.Gateway, o Options) (*Doors, error) {
 	d := &Doors{door: admin.New(g)}
 	if err := d.openPage(o); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.openProbes(o); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	if err := d.openSocket(o); err != nil {
@@ -78,6 +82,20 @@ func (d *Doors) openPage(o Options) error {
 	address := urlOf(listener)
 	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}, URL: address, NoTry: o.NoTry}))
 	o.Say("the page is " + address + "; " + how)
+	return nil
+}
+
+// openProbes fails if it cannot listen: whoever asks would take a gateway that works for one that does not, and restart it again and again.
+func (d *Doors) openProbes(o Options) error {
+	if o.Probes == "" {
+		return nil
+	}
+	listener, err := process.Listen("--probes", o.Probes)
+	if err != nil {
+		return err
+	}
+	d.serve(listener, d.door.Probes())
+	o.Say("probes and metrics are at " + urlOf(listener))
 	return nil
 }
 
