@@ -41,8 +41,8 @@ func TestRefusedOutputSchemaIsTold(t *testing.T) {
 				if got, err := client.Call[weather](t.Context(), session, "t", nil); err != nil || got.City != "Oslo" {
 					t.Errorf("got %v, %v, want the result, unchecked", got, err)
 				}
+				synctest.Wait() // so that no event waits when the next would come: it would count as the same
 			}
-			synctest.Wait()
 			if len(told) != 1 || told[0].Tool != "t" || !errors.Is(told[0].Err, want) {
 				t.Errorf("got the events %v, want one of the tool t with %v", told, want)
 			}
@@ -53,8 +53,10 @@ func TestRefusedOutputSchemaIsTold(t *testing.T) {
 	if _, err := toolNames(t, session); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Call[map[string]any](t.Context(), session, "t", nil); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if _, err := client.Call[map[string]any](t.Context(), session, "t", nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if want := `"bowline: results are not checked"`; strings.Count(log.String(), want) != 1 {
 		t.Errorf("got the log %s, want %s once", log, want)

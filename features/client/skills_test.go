@@ -81,6 +81,9 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 	upper := entry(refunds)
 	upper.Resources.Files[0].Digest = strings.ToUpper(upper.Resources.Files[0].Digest)
 	evil := strings.Replace(refunds, "Refund", "Steal!", 1)
+	const undescribed, unnamed = "---\nname: refunds\n---\nRead more.md\n", "---\ndescription: Refund an order.\n---\nRead more.md\n"
+	noDescription, noName := entry(undescribed), entry(unnamed)
+	noDescription.Frontmatter, noName.Frontmatter = []byte(`{"name":"refunds"}`), []byte(`{"description":"Refund an order."}`)
 	for name, step := range map[string]struct {
 		skill      *protocol.Skill
 		file, sent string
@@ -96,6 +99,8 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 		"no frontmatter":           {entry("text"), uri, "text", "frontmatter", 1},
 		"not listed":               {entry(refunds), "skill://refunds/more.md", refunds, "does not list", 0},
 		"of another directory":     {moved, moved.URI, refunds, "another name", 1},
+		"no description":           {noDescription, uri, undescribed, "no description", 1},
+		"no name":                  {noName, uri, unnamed, "no description", 1},
 		"a digest in upper case":   {upper, uri, refunds, "digest", 1},
 		"another file is answered": {entry(refunds), uri, "", "another file", 1},
 		"it is answered twice":     {entry(refunds), uri, refunds, "or several", 1},

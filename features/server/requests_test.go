@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,5 +265,87 @@ func TestOutputSchemasThatCannotBeCompiled(t *testing.T) {
 		wantPanic(t, schema, "tool", func() {
 			server.AddTool(newServer(server.Options{}), protocol.Tool{Name: "t", OutputSchema: json.RawMessage(schema)}, func(context.Context, struct{}) (int, error) { return 0, nil })
 		})
+	}
+}
+
+// A state that a server has sealed means nothing to another one with a secret of its own.
+//
+// Guarantees: G-0031.4
+func TestStatesOfAnotherServerAreRefused(t *testing.T) {
+	var runs atomic.Int32
+	asking := func() *rawPeer {
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+			if found, _ := server.RequestFrom(ctx).State(new(int)); !found {
+				return "", &server.InputRequired{State: 7}
+			}
+			runs.Add(1)
+			return "done", nil
+		})
+		return dial(t, s)
+	}
+	one, other := asking(), asking()
+	state := string(mustEncode(*result[protocol.CallToolResult](one, "tools/call", `"name":"t"`).InputRequired.RequestState))
+	other.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "tools/call", `"name":"t","requestState":`+state))
+	if runs.Load() > 0 {
+		t.Error("the other server has run the handler")
+	}
+	one.send(modern(`1`, "tools/call", `"name":"t","requestState":`+state))
+	one.want(`"text":"done"`)
+}
+
+// A server offers what it has when a client asks, and not what it had when the first one did.
+//
+// Guarantees: G-0020.5
+func TestCapabilitiesFollowTheFeatures(t *testing.T) {
+	for name, add := range map[string]func(*server.Server){
+		"tools": func(s *server.Server) { addNamed(s, "a") },
+		"prompts": func(s *server.Server) {
+			server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		},
+		"resources": func(s *server.Server) {
+			server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil })
+		},
+		"resources ": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{name}", Name: "a"}, func(context.Context, user) (string, error) { return "", nil })
+		},
+		"completions": func(s *server.Server) {
+			server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
+				A string `json:"a" enum:"b"`
+			}) (string, error) {
+				return "", nil
+			})
+		},
+	} {
+		s := newServer(server.Options{})
+		w := dial(t, s)
+		member := `"` + strings.TrimSpace(name) + `":{`
+		for _, want := range []bool{false, true} {
+			if got := w.ask(modern(`1`, "server/discover", ``)).text("capabilities"); strings.Contains(got, member) != want {
+				t.Errorf("%s: added %t, got the capabilities %s", name, want, got)
+			}
+			late := dial(t, s)
+			late.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
+			if got := late.next(); strings.Contains(got, member) != want {
+				t.Errorf("%s: added %t, got %s", name, want, got)
+			}
+			add(s)
+		}
+	}
+}
+
+// The record of what an HTTP handler has refused is made with the values of its request.
+//
+// Guarantees: G-0071.3
+func TestRecordsOfRefusalsHaveTheValuesOfTheRequest(t *testing.T) {
+	type key struct{}
+	values := make(chan any, 1)
+	s := newServer(server.Options{Audit: func(ctx context.Context, _ server.Record) { values <- ctx.Value(key{}) }})
+	for want, origin := range map[any]*transport.Origin{
+		nil: {}, "of the request": {Value: func(of any) any { return map[any]any{key{}: "of the request"}[of] }},
+	} {
+		if s.Refused(transport.Refusal{Origin: origin, Since: time.Now(), Status: 404}); testenv.Receive(t, values, "a record") != want {
+			t.Errorf("the record was not made with the value %v", want)
+		}
 	}
 }

@@ -91,7 +91,7 @@ func (w *world) find(t *testing.T, arguments string) (found []match) {
 func TestWhatIsFoundIsDescribed(t *testing.T) {
 	long := strings.Repeat("ä", 200)
 	read := `{"name":"read","description":"page","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object"}}`
-	w := newWorld(tool("write", "a page", "text", "at"), tool("long", "pages "+long), read, tool("hidden", "a page"))
+	w := newWorld(tool("write", "a page", "text", "at"), tool("long", "page "+long), read, tool("hidden", "a page"))
 	w.hidden = "hidden"
 	found := w.find(t, `{"query":"page"}`)
 	got := map[string]match{}
@@ -101,7 +101,7 @@ func TestWhatIsFoundIsDescribed(t *testing.T) {
 	if len(found) != 3 || !slices.Equal(got["s__write"].Parameters, []string{"at", "text"}) || got["s__write"].ReadOnly || !got["s__read"].ReadOnly {
 		t.Errorf("got %+v", found)
 	}
-	if d := got["s__long"].Description; d != "pages "+strings.Repeat("ä", (longestSummary-len("pages "))/2)+"…" {
+	if d := got["s__long"].Description; d != "page "+strings.Repeat("ä", (longestSummary-len("page "))/2)+"…" {
 		t.Errorf("the description of %d bytes is cut to %q", len(long), d)
 	}
 	for _, size := range []int{longestSummary - 1, longestSummary, longestSummary + 1} {
