@@ -94,6 +94,7 @@ const (
 	bowlineForwarded = "Bowline, at another node"
 	bowlineStdio     = "Bowline, standard input and output"
 	bowlineBoth      = "Bowline, HTTP and then standard input and output"
+	bowlineBothOfTen = "Bowline, HTTP and then standard input and output, ten servers"
 	theRelay         = "floor, a relay"
 	bowlineGateway   = "Bowline, gateway"
 	gatewayModern    = "Bowline, gateway, " + modern

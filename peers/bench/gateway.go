@@ -78,10 +78,15 @@ func everyEcho(ctx context.Context, revision, url string) (*session, error) {
 		for _, tool := range echoes {
 			calls = append(calls, tool.echo(s, text))
 		}
-		var next atomic.Int64
-		return func(ctx context.Context) error { return calls[int(next.Add(1))%len(calls)](ctx) }
+		return oneByOne(calls)
 	}
 	return of, nil
+}
+
+// oneByOne makes a call of each in turns.
+func oneByOne(calls []call) call {
+	var next atomic.Int64
+	return func(ctx context.Context) error { return calls[int(next.Add(1))%len(calls)](ctx) }
 }
 
 func echoesOf(ctx context.Context, s *client.Session) (echoes []bowlineTool, err error) {
@@ -105,9 +110,9 @@ func overStdioAlone() implementation {
 	return implementation{stdio: b.stdio, serveStdio: b.serveStdio}
 }
 
-// overBoth makes two calls for each: one over HTTP, and then one over standard input and output. That is the work of a
-// gateway's two connections.
-func overBoth() implementation {
+// overBoth makes two calls for each: one over HTTP, and then one over standard input and output, to each of so many servers in
+// turns. That is the work of a gateway's two connections.
+func overBoth(servers int) implementation {
 	b := bowline(echoTool)
 	return implementation{serveHTTP: b.serveHTTP, http: func(ctx context.Context, revision, url string) (*session, error) {
 		first, err := b.http(ctx, revision, url)
@@ -118,21 +123,36 @@ func overBoth() implementation {
 		if err != nil {
 			return nil, errors.Join(err, first.close())
 		}
-		second, err := b.stdio(ctx, revision, command)
-		if err != nil {
-			return nil, errors.Join(err, first.close())
+		var children []*session
+		for range servers {
+			child, err := b.stdio(ctx, revision, command)
+			if err != nil {
+				return nil, errors.Join(err, closing(children), first.close())
+			}
+			children = append(children, child)
 		}
-		return inTurn(first, second), nil
+		return inTurn(first, children), nil
 	}}
 }
 
-// inTurn calls the one, and then the other.
-func inTurn(first, second *session) *session {
+func closing(all []*session) (err error) {
+	for _, s := range all {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
+
+// inTurn calls the one, and then one of the others.
+func inTurn(first *session, others []*session) *session {
 	return &session{
 		echo: func(text string) call {
-			one, other := first.echo(text), second.echo(text)
-			return func(ctx context.Context) error { return cmp.Or(one(ctx), other(ctx)) }
+			var calls []call
+			for _, other := range others {
+				calls = append(calls, other.echo(text))
+			}
+			one, next := first.echo(text), oneByOne(calls)
+			return func(ctx context.Context) error { return cmp.Or(one(ctx), next(ctx)) }
 		},
-		close: func() error { return errors.Join(first.close(), second.close()) },
+		close: func() error { return errors.Join(first.close(), closing(others)) },
 	}
 }

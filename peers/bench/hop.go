@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -30,10 +31,14 @@ const (
 	inThis      = "in this process"
 	undisturbed = "undisturbed"
 	flooded     = "beside a client that floods"
+	halfFlooded = "beside a client with half as many callers"
 )
 
-// gatewayWork measures what a gateway does beyond one call of one client of one server.
+// gatewayWork measures what a gateway does beyond one call of one client of one server. What has one client has only the rate of many servers.
 func gatewayWork(ctx context.Context, m *measurement) error {
+	if m.handler == nil {
+		return m.manyServers(ctx)
+	}
 	for _, measure := range []func(*measurement, context.Context) error{
 		(*measurement).manyServers, (*measurement).longList, (*measurement).besideFlood, (*measurement).besideServer, (*measurement).idleClients,
 	} {
@@ -66,7 +71,8 @@ func (m *measurement) longList(ctx context.Context) error {
 	})
 }
 
-// besideFlood has one client call alone, and then while another has 64 callers.
+// besideFlood has one client call alone, and then while another has 64 callers, and 32. If it waits for the calls before its own, and nothing
+// else, half as many make it wait half as long.
 func (m *measurement) besideFlood(ctx context.Context) error {
 	url, s, err := m.childOverHTTP(ctx, hosting{servers: 1})
 	if err != nil {
@@ -76,22 +82,26 @@ func (m *measurement) besideFlood(ctx context.Context) error {
 	if err := m.calls(ctx, undisturbed, 1, echo); err != nil {
 		return err
 	}
-	other, err := m.http(ctx, m.revision, url)
+	other, err := m.kept(m.http(ctx, m.revision, url))
 	if err != nil {
 		return err
 	}
-	stop := flood(ctx, other.echo(echoText))
-	err = m.calls(ctx, flooded, 1, echo)
-	stop()
-	m.opened = append(m.opened, other.close)
+	for _, of := range []struct {
+		point   string
+		callers int
+	}{{flooded, 64}, {halfFlooded, 32}} {
+		stop := flood(ctx, of.callers, other.echo(echoText))
+		err = errors.Join(err, m.calls(ctx, of.point, 1, echo))
+		stop()
+	}
 	return err
 }
 
-// flood has 64 callers call until it is stopped.
-func flood(ctx context.Context, echo call) (stop func()) {
+// flood has callers call until it is stopped.
+func flood(ctx context.Context, callers int, echo call) (stop func()) {
 	flooding, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	for range 64 {
+	for range callers {
 		running.Go(func() {
 			for echo(flooding) == nil {
 			}

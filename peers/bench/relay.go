@@ -3,38 +3,51 @@ package bench
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"sync"
 )
 
-// floorRelay is the least that stands between an HTTP client and a server that is a child: each message is looked through once,
-// and passed on as it came. It serves one client. Both ends are Bowline's, as those of the gateway.
+// floorRelay is the least that stands between an HTTP client and servers that are children: each message is looked through once,
+// and passed on as it came. It serves one client, whose calls reach the servers in turns. Both ends are Bowline's, as those of the gateway.
 func floorRelay() implementation {
 	return implementation{
 		http: bowline(echoTool).http,
 		serveHTTP: func(listener net.Listener) error {
-			command, err := serverCommand("stdio", bowlineTyped)
-			if err != nil {
-				return err
+			r := &relay{waiting: make(map[string]chan []byte)}
+			for range hostedHere().servers {
+				if err := r.startChild(); err != nil {
+					return err
+				}
 			}
-			in, out, _, err := start(command)
-			if err != nil {
-				return err
-			}
-			r := &relay{in: in, waiting: make(map[string]chan []byte)}
-			go r.read(out) // until the child ends, with this process
 			return http.Serve(listener, r)
 		},
 	}
 }
 
-// A relay has one child.
+// A relay has children that are all alike.
 type relay struct {
 	mu      sync.Mutex
-	in      io.Writer
+	in      []io.Writer            // of the children
+	next    int                    // the child that gets the next call
 	waiting map[string]chan []byte // for the answer, by the id of the request
+}
+
+// startChild starts a child, which ends with this process.
+func (r *relay) startChild() error {
+	command, err := serverCommand("stdio", bowlineTyped)
+	if err != nil {
+		return err
+	}
+	in, out, _, err := start(command)
+	if err != nil {
+		return err
+	}
+	r.in = append(r.in, in)
+	go r.read(out)
+	return nil
 }
 
 // A relayed message is read for where it goes.
@@ -74,16 +87,25 @@ func (r *relay) exchange(from io.Reader) (message relayedMessage, answer chan []
 		return message, nil, err
 	}
 	answer = make(chan []byte, 1)
-	return message, answer, r.pass(append(body, '\n'), string(message.ID), answer)
+	return message, answer, r.pass(append(body, '\n'), message, answer)
 }
 
-func (r *relay) pass(line []byte, id string, answer chan []byte) error {
+// pass gives a call to one child, and what is no call to all: each must know of the session, and the first answer counts.
+func (r *relay) pass(line []byte, message relayedMessage, answer chan []byte) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if id != "" {
-		r.waiting[id] = answer
+	if message.ID != nil {
+		r.waiting[string(message.ID)] = answer
 	}
-	_, err := r.in.Write(line)
+	if message.Method == "tools/call" {
+		r.next = (r.next + 1) % len(r.in)
+		_, err = r.in[r.next].Write(line)
+		return err
+	}
+	for _, in := range r.in {
+		_, failed := in.Write(line)
+		err = errors.Join(err, failed)
+	}
 	return err
 }
 
