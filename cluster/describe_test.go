@@ -13,6 +13,7 @@ import (
 func TestNodesDescribeTheirPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, _, _ := threeNodes(t)
+		synctest.Wait() // until each knows the others
 		long := append(append([]byte{'"'}, bytes.Repeat([]byte{'x'}, 32<<10)...), '"')
 		for _, said := range []struct{ says, want string }{{`{"n":1}`, `{"n":1}`}, {"", ""}, {"no JSON", ""}, {string(long), ""}} {
 			nodes[1].Describe(func() json.RawMessage { return json.RawMessage(said.says) })

@@ -76,14 +76,24 @@ func (b *beginner) await(ctx context.Context, none error) error {
 	if b.was.Address != "" && !b.node.hop.Gone(ctx, door) {
 		return &streamable.OwnedError{Node: b.name}
 	}
-	for {
+	isGone := b.was.Epoch == "" && b.hasNoLease(ctx)
+	for began := time.Now(); ; {
 		if m, _ := b.node.Member(b.name); m.Address != "" && m.Address != b.was.Address {
 			return &streamable.OwnedError{Node: b.name}
 		}
-		if wait.Sleep(ctx, takePause) != nil {
+		if isGone && time.Since(began) >= gonePatience && b.hasNoLease(ctx) || wait.Sleep(ctx, takePause) != nil {
 			return none
 		}
 	}
+}
+
+// gonePatience is how long Take looks for a node that has no lease by what it has heard and read: both may be late.
+const gonePatience = 200 * time.Millisecond
+
+// hasNoLease reports whether the Engine says that no process is the node. One that serves has taken its lease before.
+func (b *beginner) hasNoLease(ctx context.Context) bool {
+	_, err := b.node.readLease(ctx, b.name)
+	return errors.Is(err, ErrNoResponder)
 }
 
 // errNoRecord says that the Engine has nothing about a session.

@@ -252,7 +252,7 @@ func TestSessionsOfANewNode(t *testing.T) {
 			}
 			closeNode(t, n.Node)
 		}
-		for session, most := range map[string]time.Duration{"nobody.s": time.Second, "b.s": 0, "s": 0} {
+		for session, most := range map[string]time.Duration{"nobody.s": 250 * time.Millisecond, "b.s": 0, "s": 0} {
 			began := time.Now()
 			if _, err := b.Take(t.Context(), session, "ada"); !errors.Is(err, streamable.ErrNoSession) || time.Since(began) > most {
 				t.Errorf("session %q: after %v: %v", session, time.Since(began), err)
