@@ -283,7 +283,7 @@ func TestNothingOutlivesAServer(t *testing.T) {
 }
 
 // Close asks once, after 30 % of the grace, and kills after 70 %; a shorter grace shortens it,
-// and a later deadline changes nothing.
+// and another deadline changes nothing.
 //
 // Guarantees: G-0079.3
 func TestCloseOfAGuardedServerAsksAndKills(t *testing.T) {
@@ -296,6 +296,7 @@ func TestCloseOfAGuardedServerAsksAndKills(t *testing.T) {
 		go func() { closed <- g.Close(4 * time.Second) }()
 		g.want(`"asked"`)
 		g.Renew(later())
+		g.Renew(time.Now())
 		if err := wait(t, closed, "end of Close"); err != nil {
 			t.Error(err)
 		}
