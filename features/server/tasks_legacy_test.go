@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -256,5 +257,47 @@ func TestToolThatRequiresATaskIsNotCalledWithout(t *testing.T) {
 		w.beginLegacy("must", "")
 		s.goOn <- struct{}{}
 		w.want(`"status":"completed"`)
+	})
+}
+
+// A wrappingStore says more of its errors than they are.
+type wrappingStore struct{ server.MemoryTaskStore }
+
+func (s *wrappingStore) Load(ctx context.Context, id string) (*server.TaskRecord, error) {
+	r, err := s.MemoryTaskStore.Load(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("wrapping: load: %w", err)
+	}
+	return r, nil
+}
+
+func (s *wrappingStore) List(ctx context.Context, owner, after string, limit int) ([]*server.TaskRecord, error) {
+	all, err := s.MemoryTaskStore.List(ctx, owner, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("wrapping: list: %w", err)
+	}
+	return all, nil
+}
+
+// A task that is over is refused as such, also if the store wraps what it says of it.
+//
+// Guarantees: G-0032.12
+func TestErrorsOfAStoreMayBeWrapped(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true, Store: new(wrappingStore)}, func(t *testing.T, s *taskServer) {
+		w := dialAs(t, s.Server, "ada")
+		w.session()
+		var id string
+		for range 101 { // a page has a hundred
+			w.link.Grant(transport.Main, 2)
+			id = w.beginLegacy("fails", "")
+			w.want(`"notifications/tasks/status"`)
+		}
+		next := string(w.ask(legacy(`1`, "tasks/list", ``)).Result["nextCursor"])
+		pass(48 * time.Hour)
+		if got := w.wantFault(jsonrpc.CodeInvalidParams, legacy(`2`, "tasks/list", `"cursor":`+next)); !strings.Contains(got.Message, "is over") {
+			t.Errorf("got %q of a cursor whose task is over", got.Message)
+		}
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`3`, "tasks/get", `"taskId":"`+id+`"`))
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`4`, "tasks/result", `"taskId":"`+id+`"`))
 	})
 }

@@ -232,6 +232,37 @@ func TestListenersLeaveInAnyOrder(t *testing.T) {
 	})
 }
 
+// A client is away since its last GET stream has ended, also while one before it is stuck: what is sent then comes on
+// the next one, however long ago the session began.
+//
+// Guarantees: G-0033.1
+func TestAStuckListenerDoesNotHideThatItsSuccessorHasLeft(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		pass(awayTime + time.Minute)
+		stuck, first := b.serveStuck("GET", "", session)
+		close(stuck.released) // it reads what comes first
+		synctest.Wait()
+		stuck.released = make(chan struct{})
+		b.peer(t, 0).mustSend(t, transport.Outbound{Frame: notice(0)})
+		synctest.Wait() // until it writes
+		ctx, leave := context.WithCancel(t.Context())
+		_, second := b.serve(ctx, "GET", "", session)
+		leave()
+		<-second
+		b.peer(t, 0).mustSend(t, transport.Outbound{Frame: notice(1)})
+		close(stuck.released)
+		<-first
+		ctx, leave = context.WithCancel(t.Context())
+		third, done := b.serve(ctx, "GET", "", session)
+		leave()
+		<-done
+		if got := third.Body.String(); !strings.Contains(got, noticeLine(1)) {
+			t.Errorf("got %q, want what was sent when nobody read", got)
+		}
+	})
+}
+
 // A listener that was replaced ends while its successor does not read: what waits for the successor
 // arrives all the same, each message once and in order.
 func TestAReplacedListenerTakesNothingFromItsSuccessor(t *testing.T) {

@@ -282,3 +282,22 @@ func TestBadConnectOptions(t *testing.T) {
 		}
 	}
 }
+
+// No password or token of a URL is in the error or the log of a server that cannot be reached, which its address is.
+func TestCredentialsOfAnUnreachableServer(t *testing.T) {
+	t.Parallel()
+	for _, credentials := range []string{"user:secret", "secret"} {
+		var log strings.Builder
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := nats.Connect(ctx, nats.Options{URLs: []string{"nats://" + credentials + "@127.0.0.1:1", "nats://" + credentials + "@127.0.0.1:2"}, Cluster: "test", Log: slog.New(slog.NewTextHandler(&log, nil))})
+		cancel()
+		if !errors.Is(err, cluster.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		for what, text := range map[string]string{"the error": err.Error(), "the log": log.String()} {
+			if strings.Contains(text, "secret") || !strings.Contains(text, "nats://127.0.0.1:1, nats://127.0.0.1:2") {
+				t.Errorf("%s says %s, want the addresses alone", what, text)
+			}
+		}
+	}
+}
