@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -79,7 +80,7 @@ func (g *guarded) status(query string, lines ...string) int {
 		g.t.Fatal(err)
 	}
 	_, err = io.Copy(io.Discard, response.Body)
-	if err = response.Body.Close(); err != nil {
+	if err = errors.Join(err, response.Body.Close()); err != nil {
 		g.t.Fatal(err)
 	}
 	return response.StatusCode
