@@ -143,7 +143,7 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 
 // answerOf asks the client to whose call a question belongs.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
-	call, err := callOf(callsFor(ctx, q))
+	call, err := g.callFor(ctx, q)
 	if err != nil {
 		g.refused.Add(1)
 		return answer, err
@@ -151,7 +151,7 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	asking, cancel := context.WithCancelCause(call)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	defer g.noteQuestion(call, g.serverOf(from), q.Method())()
+	defer g.noteQuestion(call, g.serverOf(from), q.Method(), cancel)()
 	key := rand.Text()
 	answers, err := server.Ask(asking, protocol.InputRequests{key: namingTask(call, q)})
 	var unsupported *server.UnsupportedError
@@ -179,7 +179,7 @@ func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *a
 		away.noUser, away.Reason = true, cmp.Or(away.Reason, away.why)
 		return away
 	}
-	done := g.noteQuestion(ctx, u.Name, protocol.MethodElicit)
+	done := g.noteQuestion(ctx, u.Name, protocol.MethodElicit, nil)
 	page, err := g.logins.logIn(ctx, u.perUser, c.place.Owner.User, away.scopes)
 	if done(); err != nil {
 		away.noUser, away.Login, away.Reason, away.NextAttempt = true, page, err.Error(), time.Time{}
@@ -240,17 +240,17 @@ func wakeNow(ctx context.Context, session *client.Session) {
 	}
 }
 
-// noteQuestion notes that a client is being asked, until done is called.
-func (g *Gateway) noteQuestion(call context.Context, from, method string) (done func()) {
+// noteQuestion notes that a client is being asked, until done is called. End, if there is one, ends the question.
+func (g *Gateway) noteQuestion(call context.Context, from, method string, end context.CancelCauseFunc) (done func()) {
 	request := server.RequestFrom(call)
 	question := admin.Question{Server: from, Method: method, Program: programOf(request.Client)}
 	if u := g.upstream(from); u != nil {
 		question.Target = u.about(request)
 	}
-	end := g.waiting.ask(question)
+	answered := g.waiting.ask(&asked{Question: question, owner: ownerOf(call), end: end})
 	g.notifier.notify()
 	return func() {
-		end()
+		answered()
 		g.notifier.notify()
 	}
 }
@@ -289,6 +289,23 @@ func namingTask(call context.Context, q protocol.InputRequest) protocol.InputReq
 	return q
 }
 
+// callFor returns the call to which a question belongs. If only a client that has probably left makes that unknown, the question ends that keeps its call
+// waiting. This one is refused nevertheless: it may be of the same call, and must not be the next client's because that one has ended meanwhile.
+func (g *Gateway) callFor(ctx context.Context, q protocol.InputRequest) (context.Context, error) {
+	calls := callsFor(ctx, q)
+	call, err := callOf(calls)
+	if err == nil {
+		return call, nil
+	}
+	here := slices.DeleteFunc(slices.Clone(calls), func(call context.Context) bool { return g.waiting.isLeft(ownerOf(call)) })
+	if _, unknown := callOf(here); unknown == nil {
+		for _, call := range calls {
+			g.waiting.giveUp(ownerOf(call))
+		}
+	}
+	return nil, err
+}
+
 // callOf returns the call in whose name a client is asked. The calls to which a question may belong must all be of one client: another
 // user must not see it, still less answer it.
 func callOf(calls []context.Context) (context.Context, error) {
@@ -310,7 +327,6 @@ func callOf(calls []context.Context) (context.Context, error) {
 // by nothing: each of its calls counts as that of another.
 func ownerOf(call context.Context) any {
 	type user string
-	type single string
 	r := server.RequestFrom(call)
 	switch {
 	case r.Session != nil:

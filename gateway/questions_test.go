@@ -230,6 +230,55 @@ func TestQuestionsGoToNobodyIfTheyMayBeAnothers(t *testing.T) {
 	}
 }
 
+// A modern client without a login that does not come back keeps nobody from being asked for long: once it has had its time, the first question that it is in the way of
+// ends its own, and so its call. It is left in peace while nobody else needs to be asked. If it comes back, it has the outcome of its call.
+//
+// Guarantees: G-0088.5
+func TestAClientThatHasLeftIsInTheWayForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, runs := asker()
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		synctest.Wait()
+		back := make(chan struct{})
+		o := user("gone")
+		o.Elicit = func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			<-back
+			return client.Accept(map[string]string{"text": "late"})
+		}
+		gone, one := f.client(protocol.Latest, o), f.client(protocol.Latest, user("one"))
+		outcome := make(chan string)
+		go func() {
+			result, err := gone.CallTool(context.WithoutCancel(t.Context()), &protocol.CallToolParams{Name: "a__form"})
+			if err != nil {
+				outcome <- err.Error()
+				return
+			}
+			outcome <- result.Content.Text()
+		}()
+		synctest.Wait()
+		sample := func(when, want string) {
+			t.Helper()
+			got, err := client.Call[string](context.WithoutCancel(t.Context()), one, "a__sample", nil)
+			if synctest.Wait(); got != want || (err == nil) != (want != "") {
+				t.Errorf("%s: %q, %v; want %q", when, got, err, want)
+			}
+		}
+		sample("at once", "")
+		<-time.NewTimer(59 * time.Second).C
+		sample("before its time is over", "")
+		<-time.NewTimer(2 * time.Second).C
+		if len(f.Report().Questions) != 1 {
+			t.Error("nobody needs to be asked, and the client has no question any more")
+		}
+		sample("it may be of the same call", "")
+		sample("after that", "one")
+		close(back)
+		if text := <-outcome; !strings.Contains(text, "has not answered for 1m0s") || runs() != 5 {
+			t.Errorf("the client that came back has %q; %d calls ran", text, runs())
+		}
+	})
+}
+
 // The user of a parked call who does not come back ends it at the server.
 //
 // Guarantees: G-0088.5, G-0088.6

@@ -1,33 +1,84 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // questions are those that wait for a client. Their number is bounded by the requests in flight: a server asks in one of them, or is
 // refused. A modern client holds its question itself until it answers, so the question of a modern server to one is not here.
 type questions struct {
 	mu      sync.Mutex
-	waiting map[*admin.Question]bool
+	waiting map[*asked]bool
+}
+
+// asked is a question that waits.
+type asked struct {
+	admin.Question
+	owner any                     // of its call
+	end   context.CancelCauseFunc // nil: it ends with its call
+}
+
+// leftAfter is how long a client of which nothing is known may take to answer while another client needs to be asked. Such a client just does not come back,
+// so nothing else says that it has left.
+const leftAfter = time.Minute
+
+// errLeft tells a server that its question has ended.
+var errLeft = &jsonrpc.Error{
+	Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf("the client has not answered for %v, and another one has to be asked", leftAfter),
+}
+
+// single is the owner of one call, whose client nothing is known of.
+type single string
+
+// isLeft reports whether the question has waited too long for a client of which nothing is known.
+func (a *asked) isLeft() bool {
+	_, unknown := a.owner.(single)
+	return unknown && a.end != nil && time.Since(a.Since) >= leftAfter
+}
+
+// isLeft reports whether a client has probably left.
+func (q *questions) isLeft(owner any) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for question := range q.waiting {
+		if question.owner == owner && question.isLeft() {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUp ends the questions to a client that has probably left.
+func (q *questions) giveUp(owner any) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for question := range q.waiting {
+		if question.owner == owner && question.isLeft() {
+			question.end(errLeft)
+		}
+	}
 }
 
 // ask notes a question, until done is called.
-func (q *questions) ask(question admin.Question) (done func()) {
+func (q *questions) ask(question *asked) (done func()) {
 	question.Since = time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting == nil {
-		q.waiting = make(map[*admin.Question]bool)
+		q.waiting = make(map[*asked]bool)
 	}
-	q.waiting[&question] = true
+	q.waiting[question] = true
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		delete(q.waiting, &question)
+		delete(q.waiting, question)
 	}
 }
 
@@ -36,7 +87,7 @@ func (q *questions) list() (all []admin.Question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for question := range q.waiting {
-		all = append(all, *question)
+		all = append(all, question.Question)
 	}
 	slices.SortFunc(all, func(a, b admin.Question) int { return a.Since.Compare(b.Since) })
 	return all
