@@ -25,6 +25,7 @@ type passage struct {
 	failed           bool   // the tool says so
 	bytes            int    // of the params
 	arguments        string // a digest of them
+	shown            json.RawMessage
 }
 
 // passageOf returns what is known of a request whatever becomes of it. Digest may be nil.
@@ -75,6 +76,7 @@ func recordOf(r server.Record) audit.Record {
 // addTo adds what became of a request at its server, or why it did not get there.
 func (p *passage) addTo(record *audit.Record, answered server.Outcome) {
 	record.Server, record.Own, record.Rule, record.Bytes, record.Arguments = p.server, p.own, p.rule, p.bytes, p.arguments
+	record.Shown = p.shown
 	switch {
 	case p.denied:
 		record.Outcome = string(server.OutcomeDenied)

@@ -111,6 +111,7 @@ type Gateway struct {
 	rootsAsked atomic.Bool  // by a server, which may have to hear when they are others
 	asked      limits.Clients
 	search     search.Endpoint
+	show       atomic.Pointer[showing]
 	enricher   *enricher
 	tasks      *tasks.Registry
 	waiting    questions
@@ -322,6 +323,7 @@ func (g *Gateway) apply(ctx context.Context, file *mcpjson.File) (sessions.Chang
 		return sessions.Changes{}, err
 	}
 	g.known.Replace()
+	g.show.Store(&p.show)
 	g.adopt(file, p)
 	g.announcer.add(g.sight.follow(p.policy)...)
 	defer g.notifier.notify()

@@ -22,7 +22,8 @@ type plan struct {
 	mistakes map[string]error // by the names of servers
 	roots    []protocol.Root  // of servers without their own
 	policy   *policy.Policy   // nil: the file has none
-	named    string           // the claim that has the names of users; "": none has
+	show     showing
+	named    string // the claim that has the names of users; "": none has
 }
 
 // An entry is a server of the file.
@@ -61,7 +62,7 @@ func planOf(file *mcpjson.File, o given, before map[string]entry) (*plan, error)
 	if o.unread != nil && top.Pins == catalogue.Block && !o.shared { // each changed tool would count as new
 		return nil, &ConfigError{file.Path, []error{fmt.Errorf("%s: bowline.pins: nobody knows which tools have changed: %w: mend that file, or remove it if all tools are to be taken as they are", file.Path, o.unread)}}
 	}
-	p := &plan{roots: o.roots, policy: policy.New(top.Policy, top.Login.Groups), named: top.Login.Name}
+	p := &plan{roots: o.roots, policy: policy.New(top.Policy, top.Login.Groups), named: top.Login.Name, show: top.Audit.Show}
 	if top.Roots != nil {
 		p.roots = rootsOf(top.Roots)
 	}

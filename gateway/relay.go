@@ -265,6 +265,7 @@ func (g *Gateway) relay(ctx context.Context, to catalogue.Item, method string, p
 func (g *Gateway) note(ctx context.Context, to catalogue.Item, method string, params, result json.RawMessage, away *awayError) {
 	p := passageOf(to.Server, method, params, g.options.Digest)
 	p.rule = g.sight.rule(ctx, to, method)
+	p.shown = g.show.Load().of(to, method, params)
 	if p.failed = method == protocol.MethodCallTool && isToolError(result); away != nil {
 		p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
 	}

@@ -33,6 +33,14 @@ type Audit struct {
 	Block       bool   // requests wait for a trail that cannot be written; else records are dropped and counted
 	Sync        bool   // no request is answered before its record is in the file
 	Keep        int    // how many files are kept that are full; 0: all
+	Show        []Shown
+}
+
+// A Shown names members of arguments whose values a record has as they are.
+// Of all others it has no more than a digest.
+type Shown struct {
+	Of      []Pattern // tools and prompts
+	Members []string  // by their names; a dot leads into an object
 }
 
 // A Login says by which tokens clients show who they are. The zero value means that there are no logins. Tokens and Issuers are never both set.

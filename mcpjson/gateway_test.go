@@ -28,6 +28,8 @@ func TestTheBlockOfAGateway(t *testing.T) {
 			URL: "https://t.example/mcp", Login: Login{Tokens: filepath.FromSlash("/p/t.json")}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		`{"servers": {}, "bowline": {"audit": {"file": "a.jsonl", "arguments": "none", "onFull": "block", "sync": true, "keep": 9}}}`: {
 			Audit: Audit{File: filepath.FromSlash("/p/a.jsonl"), NoArguments: true, Block: true, Sync: true, Keep: 9}},
+		`{"servers": {}, "bowline": {"audit": {"file": "a", "show": [{"of": ["*"], "members": ["path", "in.line"]}]}}}`: {Audit: Audit{File: filepath.FromSlash("/p/a"),
+			Show: []Shown{{[]Pattern{{"*", "/p/mcp.json:1:69: bowline.audit.show[0].of[0]"}}, []string{"path", "in.line"}}}}},
 		`{"servers": {}, "bowline": {"auth": {"issuers": ["https://a.example"], "scopes": ["mcp"], "groups": "roles"}}}`: {Login: Login{Issuers: []Issuer{{URL: "https://a.example"}}, Scopes: []string{"mcp"}, Groups: "roles"}},
 		`{"servers": {}, "bowline": {"auth": {"issuers": [{"url": "https://a.example", "introspect": {"clientId": "g", "clientSecret": "${HOST}", "url": "https://i.example/i"}}, {"url": "http://localhost:1"}], "name": "email", "dpop": "required"}}}`: {
 			Login: Login{Issuers: []Issuer{{URL: "https://a.example", Introspect: &Introspect{"g", "localhost", "https://i.example/i"}}, {URL: "http://localhost:1"}}, Name: "email", DPoP: "required"}},
@@ -141,6 +143,10 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{server(`"command": "x", "bowline": {"prompts": {"rename": {}}}`), "m:2:47: servers.a.bowline.prompts.rename: unknown: there are only allow, deny here"},
 		{server(`"command": "x", "bowline": {"tools": {"rename": {"a": ""}}}`), "m:2:61: servers.a.bowline.tools.rename.a: it is empty"},
 		{server(`"command": "x", "bowline": {"tools": {"describe": {"a": 1}}}`), "m:2:63: servers.a.bowline.tools.describe.a: expected a string, got a number"},
+		{top(`{"audit": {"file": "a", "show": [{"of": ["*"]}]}}`), "m:2:34: bowline.audit.show[0]: it needs tools in of, and 1 to 16 names in members"},
+		{top(`{"audit": {"file": "a", "show": [{"members": ["a"]}]}}`), "m:2:34: bowline.audit.show[0]: it needs tools in of, and 1 to 16 names in members"},
+		{top(`{"audit": {"file": "a", "show": [{"of": ["*"], "members": ["a", "auth.API_Key"]}]}}`), "m:2:59: bowline.audit.show[0].members: one of these is the name of a secret, which no record may show"},
+		{top(`{"audit": {"file": "a", "show": [{"of": ["x/*"], "members": ["a"]}]}}`), `m:2:42: bowline.audit.show[0].of[0]: the file has no server "x": it has none`},
 		{top(`{"audit": {"sync": true}}`), "m:2:11: bowline.audit: it names no file"},
 		{top(`{"audit": {"file": "a", "onFull": "wait"}}`), "m:2:35: bowline.audit.onFull: expected drop or block"},
 		{top(`{"auth": {}}`), "m:2:10: bowline.auth: it names neither tokens nor issuers: whoever reaches the address could call every tool"},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,17 +139,43 @@ func readGateway(v *values, n node) *Gateway {
 
 // readAudit reads where the trail is. The words say what happens, and the first of each is the default.
 func readAudit(v *values, n node) Audit {
-	names := []string{"file", "arguments", "onFull", "sync", "keep"}
+	names := []string{"file", "arguments", "onFull", "sync", "keep", "show"}
 	own := v.settings(n, v.unknown(names), names...)
 	a := Audit{File: v.path(own["file"]), NoArguments: readWord(v, own["arguments"], "digest", "none"), Block: readWord(v, own["onFull"], "drop", "block")}
 	if sync := v.choice(own["sync"]); sync != nil {
 		a.Sync = *sync
 	}
+	a.Show = readShown(v, own["show"])
 	if a.Keep = readLimit(v, own["keep"]); a.File == "" && !n.absent() {
 		v.wrong(n, "it names no file")
 	}
 	return a
 }
+
+// maxShown is how many members a record may show.
+const maxShown = 16
+
+// readShown reads what a record has as it is. A member whose name says that it is a secret is a
+// mistake, and so is a list that names nothing: whoever writes one expects something of it.
+func readShown(v *values, n node) (all []Shown) {
+	for _, element := range v.elements(n, "an array of objects") {
+		names := []string{"of", "members"}
+		own := v.settings(element, v.unknown(names), names...)
+		shown := Shown{v.patterns(own["of"]), v.strings(own["members"])}
+		switch {
+		case len(shown.Of) == 0 || len(shown.Members) == 0 || len(shown.Members) > maxShown:
+			v.wrong(element, "it needs tools in of, and 1 to %d names in members", maxShown)
+		case slices.ContainsFunc(shown.Members, secretName.MatchString):
+			v.wrong(own["members"], "one of these is the name of a secret, which no record may show")
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+// secretName matches names that only secrets have. What has another name is for the author of the
+// file to judge.
+var secretName = regexp.MustCompile(`(?i)passw(or)?d|passphrase|secret|token|credential|authorization|cookie|api_?-?key|private_?-?key`)
 
 // readWord reports whether the file has the other of two words, of which the first is the default.
 func readWord(v *values, n node, byDefault, other string) bool {

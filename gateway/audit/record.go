@@ -49,7 +49,8 @@ type Record struct {
 	Millis   float64 `json:"ms,omitzero"`
 	Bytes    int     `json:"bytes,omitzero"` // of the params
 
-	Arguments string `json:"args,omitempty"` // a keyed digest of the params: equal ones have equal digests
+	Shown     json.RawMessage `json:"shown,omitempty"` // values of arguments that the file names, by their names
+	Arguments string          `json:"args,omitempty"`  // a keyed digest of the params: equal ones have equal digests
 
 	Previous string `json:"prev"` // SHA-256 of the line before; empty in the first one
 }

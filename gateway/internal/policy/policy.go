@@ -203,6 +203,11 @@ func covering(patterns []mcpjson.Pattern, item catalogue.Item) string {
 	return ""
 }
 
+// Names reports whether one of some patterns names an item.
+func Names(patterns []mcpjson.Pattern, item catalogue.Item) bool {
+	return slices.ContainsFunc(patterns, func(p mcpjson.Pattern) bool { return covers(p.Text, item) })
+}
+
 // covers tries every slash of a pattern: names of servers may have some, and names of tools and URIs, too.
 func covers(pattern string, item catalogue.Item) bool {
 	if pattern == "*" {
