@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A memory is a Store of which reads may be old.
@@ -162,7 +163,7 @@ func TestManyPinAtTheSameTime(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
+					_ = wait.Sleep(t.Context(), time.Duration(r.IntN(10))*time.Millisecond)
 				}
 			})
 		}
@@ -195,20 +196,20 @@ func TestListsAreToldLater(t *testing.T) {
 		a.Pin(t.Context(), server, list)
 		a.known.Learn(server, catalogue.Tools, list)
 		a.Tell(server, catalogue.Tools)
-		time.Sleep(2 * retryEvery)
+		_ = wait.Sleep(t.Context(), 2*retryEvery)
 		if len(a.known.Snapshot().Items(catalogue.Tools)) != 0 {
 			t.Error("a tool that the cluster has not pinned is offered")
 		}
 		store.mu.Lock()
 		store.away = false
 		store.mu.Unlock()
-		time.Sleep(2 * retryEvery)
+		_ = wait.Sleep(t.Context(), 2*retryEvery)
 		if len(a.known.Snapshot().Items(catalogue.Tools)) != 1 || len(store.values) != 2 {
 			t.Errorf("when it is back, the store has %d values", len(store.values))
 		}
 		saves := store.saves
 		a.Tell(server, catalogue.Tools)
-		time.Sleep(2 * retryEvery)
+		_ = wait.Sleep(t.Context(), 2*retryEvery)
 		if store.saves != saves {
 			t.Error("a list is written again")
 		}
@@ -222,13 +223,13 @@ func TestListsAreToldLater(t *testing.T) {
 		}
 		a.known.Learn(server, catalogue.Resources, long)
 		a.Tell(server, catalogue.Resources)
-		time.Sleep(3 * retryEvery)
+		_ = wait.Sleep(t.Context(), 3*retryEvery)
 		if store.saves != saves {
 			t.Error("a list that is too long is written")
 		}
 		b := of(t, store)
 		b.Begin()
-		time.Sleep(time.Second)
+		_ = wait.Sleep(t.Context(), time.Second)
 		if len(b.known.Snapshot().Items(catalogue.Tools)) != 1 {
 			t.Error("another gateway does not know the list")
 		}
