@@ -159,6 +159,7 @@ func (e *Endpoint) tool(ctx context.Context, name string) (catalogue.Item, bool)
 	return item, found && e.visible(ctx)(item)
 }
 
+// unknown is the result for a tool that is not there, or that this client may not see.
 func (e *Endpoint) unknown(ctx context.Context, name string) (json.RawMessage, error) {
 	if e.Missing != nil {
 		if why := e.Missing(ctx, name); why != "" {

@@ -68,5 +68,3 @@ func failed(format string, args ...any) (json.RawMessage, error) {
 	result := &protocol.CallToolResult{Content: protocol.Contents{protocol.Text(fmt.Sprintf(format, args...))}, IsError: true}
 	return protocol.Marshal(result)
 }
-
-// unknown is the result for a tool that is not there, or that this client may not see.
