@@ -4,6 +4,7 @@ package relay
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -81,4 +82,10 @@ func answer(id jsonrpc.ID, m *jsonrpc.Message) []byte {
 		return jsonrpc.AppendError(nil, id, m.Error)
 	}
 	return jsonrpc.AppendResult(nil, id, m.Result)
+}
+
+// isLeaving reports whether a request was refused by a peer that is shutting down, and so not executed. A gateway passes the same refusal of a
+// server on, and lives: only a ping tells.
+func isLeaving(m *jsonrpc.Message) bool {
+	return m.Kind == jsonrpc.KindError && m.Error.Code == jsonrpc.CodeOverloaded && strings.HasSuffix(m.Error.Message, "shutting down")
 }

@@ -172,6 +172,7 @@ func (w *run) fromGateway() bool {
 		}
 	default:
 		w.toHost(w.session.fromGateway(frame)...)
+		w.toGateway(w.session.doubt()...)
 	}
 	return true
 }

@@ -30,7 +30,8 @@ func newPeer(t *testing.T) (p *peer, other net.Conn) {
 	p = &peer{t, ours, make(chan string, 64)}
 	go func() {
 		defer close(p.lines)
-		for lines := bufio.NewScanner(ours); lines.Scan(); {
+		lines := bufio.NewScanner(ours)
+		for lines.Buffer(nil, 2*mostAgain); lines.Scan(); {
 			p.lines <- lines.Text()
 		}
 	}()
@@ -221,6 +222,55 @@ func TestTheSessionOfAHostGoesOn(t *testing.T) {
 		ping := idOf(s.host.want("ping"))
 		second.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
 		s.host.want(`{"requestId":` + ping + `}`)
+	})
+}
+
+// TestWhatALeavingGatewayHasRefused checks that a call which a gateway has refused since it shuts down, and so has not executed, goes to the next one, or says that it
+// was not executed. A gateway that lives passes the same refusal of a server on.
+//
+// Guarantees: G-0092.3
+func TestWhatALeavingGatewayHasRefused(t *testing.T) {
+	refusal := func(id string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32050,"message":"overloaded: shutting down"}}`
+	}
+	call := func(id string) string { return request(id, "tools/call", `{"name":"x"}`) }
+	play(t, nil, func(t *testing.T, s *theatre) {
+		first := s.begin()
+		s.host.send(call("2"), call("3"))
+		first.want(call("2"), call("3"))
+		first.send(refusal("2"))
+		ping := idOf(first.want(`"method":"ping"`))
+		first.send(result(ping, "{}"))
+		s.host.want(refusal("2")) // a server's
+		later(time.Hour)
+
+		s.host.send(call("4"), request("5", "tools/call", `{"name":"`+strings.Repeat("x", mostAgain)+`"}`))
+		first.want(call("4"), `"id":5`)
+		first.send(refusal("4"), refusal("5"))
+		first.send(refusal(idOf(first.want(`"method":"ping"`))))
+		s.host.want(refusal("5")) // nobody keeps it
+		s.host.send(call("6"))
+		first.want(call("6"))
+		first.send(refusal("6"))
+		s.host.nothing()
+		first.nothing()
+		first.send(result("3", `{"content":[]}`)) // which it lets finish
+		s.host.want(`"id":3,"result"`)
+		first.c.Close()
+		second := <-s.gateways
+		second.send(result(idOf(second.want("initialize")), agreement))
+		second.want(initialized, call("4"), call("6"))
+		second.send(result("4", `{"content":[]}`), refusal("6"))
+		s.host.want("list_changed", `"id":4,"result"`)
+		later(time.Hour)
+
+		s.fail(errors.New("no such file"))
+		second.want(`"method":"ping"`)
+		second.c.Close()
+		if text := s.host.want(`"id":6`); !strings.Contains(text, `"delivery":"not sent"`) {
+			t.Error(text)
+		}
+		s.host.nothing()
 	})
 }
 

@@ -35,6 +35,8 @@ type session struct {
 	numbers   int64                     // of calls, questions and repetitions
 	greeting  jsonrpc.ID                // of the initialize that is repeated; zero: none is
 	repeated  map[jsonrpc.ID]struct{}   // other requests that are repeated, whose answers the host has
+	probe     jsonrpc.ID                // of the ping that says whether the gateway is leaving; zero: none is under way
+	leaving   bool                      // the gateway refuses everything, and will be gone soon
 }
 
 // A call is a request of the host that is under way.
@@ -43,8 +45,10 @@ type call struct {
 	method       string
 	modern       bool   // of a revision without sessions
 	task         bool   // the answer is not a result of the method, but a task
-	params       []byte // if it may be sent again
+	params       []byte // nil: it is too long to be sent again
+	reads        bool   // it may be sent again, executed or not
 	resent       bool   // it was
+	refused      []byte // the answer of a gateway that is leaving, which has not executed it
 	acknowledged bool   // of subscriptions/listen: the host has been told
 }
 
@@ -111,7 +115,8 @@ func (s *session) fromHost(frame []byte) []transport.Outbound {
 func (s *session) begin(m *jsonrpc.Message) transport.Tag {
 	c := callOf(m)
 	c.tag = transport.Tag(s.number())
-	if slices.Contains(again, m.Method) && len(m.Params) <= mostAgain {
+	c.reads = slices.Contains(again, m.Method)
+	if len(m.Params) <= mostAgain {
 		c.params = bytes.Clone(m.Params) // the frame belongs to the link
 		if c.params == nil {
 			c.params = []byte("{}")
@@ -152,15 +157,57 @@ func (s *session) fromGateway(frame []byte) [][]byte {
 	case m.Kind == jsonrpc.KindNotification:
 		return s.notifiedByGateway(&m, frame)
 	}
+	return s.answered(&m, frame)
+}
+
+// answered returns what the host gets for an answer of the gateway.
+func (s *session) answered(m *jsonrpc.Message, frame []byte) [][]byte {
 	if _, ours := s.repeated[m.ID]; ours {
 		delete(s.repeated, m.ID)
 		return nil
 	}
+	if !s.probe.IsZero() && m.ID == s.probe {
+		return s.probed(isLeaving(m))
+	}
 	if c := s.calls[m.ID]; c != nil {
+		if isLeaving(m) && c.params != nil {
+			c.refused = bytes.Clone(frame)
+			return nil
+		}
 		delete(s.calls, m.ID)
-		s.settle(c, &m)
+		s.settle(c, m)
 	}
 	return [][]byte{frame}
+}
+
+// doubt returns the ping that says whether the gateway is leaving, if a request was refused because somebody is.
+func (s *session) doubt() []transport.Outbound {
+	if s.leaving || !s.probe.IsZero() {
+		return nil
+	}
+	for _, c := range s.calls {
+		if c.refused != nil {
+			s.probe = s.ours()
+			return []transport.Outbound{{Frame: jsonrpc.AppendRequest(nil, s.probe, protocol.MethodPing, nil)}}
+		}
+	}
+	return nil
+}
+
+// probed ends the doubt. What a leaving gateway has refused waits for the next one; if it was a server that is leaving, the host has the refusals. A gateway of a revision
+// without pings answers with another error: it lives, too.
+func (s *session) probed(leaving bool) (frames [][]byte) {
+	s.probe = jsonrpc.ID{}
+	if s.leaving = leaving; leaving {
+		return nil
+	}
+	for _, id := range s.ordered() {
+		if c := s.calls[id]; c.refused != nil {
+			frames = append(frames, c.refused)
+			delete(s.calls, id)
+		}
+	}
+	return frames
 }
 
 // settle records what an answer has changed.
@@ -217,7 +264,7 @@ func (s *session) listener(params []byte) *call {
 // of the questions that it was asked. The messages with these tags were certainly not sent.
 func (s *session) lost(unsent map[transport.Tag]bool, why string) (frames [][]byte) {
 	clear(s.repeated)
-	s.greeting = jsonrpc.ID{}
+	s.greeting, s.probe, s.leaving = jsonrpc.ID{}, jsonrpc.ID{}, false
 	for _, id := range s.ordered() {
 		c := s.calls[id]
 		if c.isRepeated() {
@@ -241,7 +288,10 @@ func (s *session) lost(unsent map[transport.Tag]bool, why string) (frames [][]by
 // gateway, such as by a resource that is too large for the memory, and must not take each of the next ones from all other hosts, too. A
 // subscriptions/listen is not answered while all is well, and so it goes on.
 func (c *call) isRepeated() bool {
-	is := c.params != nil && (!c.resent || c.method == protocol.MethodListen)
+	if c.refused != nil {
+		return true
+	}
+	is := c.params != nil && c.reads && (!c.resent || c.method == protocol.MethodListen)
 	c.resent = true
 	return is
 }
@@ -249,7 +299,11 @@ func (c *call) isRepeated() bool {
 // unreached returns what the host gets when no other gateway can be reached: the answers to the calls that would have been sent again.
 func (s *session) unreached(why string) (frames [][]byte) {
 	for _, id := range s.ordered() {
-		frames = append(frames, failure(id, s.calls[id], conn.Unknown, why))
+		delivery := conn.Unknown
+		if s.calls[id].refused != nil {
+			delivery = conn.NotSent
+		}
+		frames = append(frames, failure(id, s.calls[id], delivery, why))
 	}
 	clear(s.calls)
 	return frames
@@ -347,8 +401,13 @@ func (s *session) resume() (toGateway []transport.Outbound, toHost [][]byte) {
 		toHost = append(toHost, jsonrpc.AppendNotification(nil, protocol.NotificationResourcesUpdated, []byte(`{"uri":`+uri+`}`)))
 	}
 	for _, id := range s.ordered() {
-		c := s.calls[id]
-		toGateway = append(toGateway, transport.Outbound{Frame: jsonrpc.AppendRequest(nil, id, c.method, c.params), Tag: c.tag})
+		toGateway = append(toGateway, s.calls[id].anew(id))
 	}
 	return toGateway, toHost
+}
+
+// anew returns a call as another gateway gets it.
+func (c *call) anew(id jsonrpc.ID) transport.Outbound {
+	c.refused = nil
+	return transport.Outbound{Frame: jsonrpc.AppendRequest(nil, id, c.method, c.params), Tag: c.tag}
 }

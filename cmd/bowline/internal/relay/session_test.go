@@ -89,7 +89,11 @@ func (w *walk) step() {
 	case 3, 4:
 		if id, ok := w.any(w.received); ok {
 			delete(w.received, id)
-			w.toHost(w.s.fromGateway(jsonrpc.AppendResult(nil, id, []byte(`{}`)))...)
+			frame := jsonrpc.AppendResult(nil, id, []byte(`{}`))
+			if w.r.IntN(4) == 0 {
+				frame = jsonrpc.AppendError(nil, id, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: shutting down"})
+			}
+			w.toHost(w.s.fromGateway(frame)...)
 		}
 	case 5:
 		id := jsonrpc.IntegerID(int64(w.r.IntN(4)))
