@@ -23,7 +23,7 @@ type showing []mcpjson.Shown
 // of returns the values in the arguments of a request that its record may have, as an object of their names, or nil. The arguments of tools and prompts are all
 // that it looks at: headers and tokens of the client are nowhere in them.
 func (s *showing) of(about catalogue.Item, method string, params json.RawMessage) json.RawMessage {
-	if s == nil || method != protocol.MethodCallTool && method != protocol.MethodGetPrompt {
+	if s == nil || len(*s) == 0 || method != protocol.MethodCallTool && method != protocol.MethodGetPrompt {
 		return nil
 	}
 	room, values := allShown, map[string]json.RawMessage{}
