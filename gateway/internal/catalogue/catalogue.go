@@ -50,6 +50,17 @@ func (c *Catalogue) Learn(from Server, kind Kind, list List) bool {
 	return len(c.replace(func(s *Snapshot) *Snapshot { return s.Learn(from, kind, list) })) > 0
 }
 
+// LearnFromOther takes over a list that another gateway has of a server, if this one knows none, or mayReplace says so of the one that it knows: in one step,
+// so that one of its own connection that comes meanwhile stays. It reports whether something else is offered now.
+func (c *Catalogue) LearnFromOther(of Server, kind Kind, list List, mayReplace func(own List) bool) bool {
+	return len(c.replace(func(s *Snapshot) *Snapshot {
+		if own, isKnown := s.ListOf(of, kind); isKnown && !mayReplace(own) {
+			return s
+		}
+		return s.Learn(of, kind, list)
+	})) > 0
+}
+
 // Approve approves tools of a server as they are now; see [Snapshot.Approve]. It reports how many, and whether something else is offered now.
 func (c *Catalogue) Approve(server string, tools ...string) (count int, changed bool) {
 	kinds := c.replace(func(s *Snapshot) (next *Snapshot) {

@@ -488,3 +488,28 @@ func TestCatalogueIsItsModel(t *testing.T) {
 		})
 	})
 }
+
+// A list that another gateway has is taken over where none is known, and in place of one's own only if that may be.
+func TestListOfAnotherGateway(t *testing.T) {
+	s, c := Server{Name: "s"}, New()
+	c.Apply(planned(s), []Server{s})
+	never := func(List) bool { t.Error("asked about a list that is not known"); return false }
+	if !c.LearnFromOther(s, Tools, tools("theirs"), never) {
+		t.Error("nothing else is offered, although no list was known")
+	}
+	c.Learn(s, Tools, tools("own"))
+	asked := func(may bool) func(List) bool {
+		return func(own List) bool {
+			equal(t, "the list of its own", own.Entries, tools("own").Entries)
+			return may
+		}
+	}
+	if c.LearnFromOther(s, Tools, tools("theirs"), asked(false)) {
+		t.Error("something else is offered, although its own list was to stay")
+	}
+	equal(t, "tools", called(c.Snapshot().Items(Tools)), []string{"s__own"})
+	if !c.LearnFromOther(s, Tools, tools("theirs"), asked(true)) {
+		t.Error("nothing else is offered")
+	}
+	equal(t, "tools", called(c.Snapshot().Items(Tools)), []string{"s__theirs"})
+}

@@ -172,9 +172,19 @@ func (s *Shared) heard(value []byte) {
 	case !s.known.Snapshot().IsThere(of):
 	case d.Kind == "":
 		s.pinned(of, d)
+	case !s.hasPins(of): // each tool would count as changed until they come; then learn reads the list
+		s.Learn(of)
 	default:
 		s.listed(of, d)
 	}
+}
+
+// hasPins reports whether it is known to what the tools of a server are pinned.
+func (s *Shared) hasPins(of catalogue.Server) bool {
+	s.pinning.Lock()
+	defer s.pinning.Unlock()
+	own := document{Server: of.Name, Identity: of.Identity}
+	return s.numbers[own.key()] > 0
 }
 
 func (s *Shared) renew() {
@@ -206,11 +216,9 @@ func (s *Shared) listed(of catalogue.Server, d document) {
 	s.mu.Lock()
 	s.has[d.key()] = d.digest()
 	s.mu.Unlock()
-	own, isKnown := s.known.Snapshot().ListOf(of, d.Kind)
-	if isKnown && (!d.At.After(own.At) || !s.IsAway(of.Name)) {
-		return
-	}
-	if s.known.Learn(of, d.Kind, catalogue.List{Entries: d.Entries, At: d.At, TTL: max(d.TTL, 0), Private: d.Private}) {
+	list := catalogue.List{Entries: d.Entries, At: d.At, TTL: max(d.TTL, 0), Private: d.Private}
+	isAway := s.IsAway(of.Name)
+	if s.known.LearnFromOther(of, d.Kind, list, func(own catalogue.List) bool { return isAway && d.At.After(own.At) }) {
 		s.Learned(d.Kind)
 	}
 }

@@ -261,3 +261,28 @@ func TestValuesThatCannotBeRead(t *testing.T) {
 		t.Error("something has changed")
 	}
 }
+
+// A list of another gateway waits for the pins: until they are known each of its tools would count as changed.
+func TestListsWaitForPins(t *testing.T) {
+	s := of(t, newMemory())
+	list := document{Version: version, Server: "s", Identity: "i", Kind: catalogue.Tools, At: time.Now(), Entries: tools(map[string]string{"t": "reads"}).Entries}
+	hear := func(d document) {
+		value, err := d.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.heard(value)
+	}
+	hear(list)
+	if _, isKnown := s.known.Snapshot().ListOf(server, catalogue.Tools); isKnown {
+		t.Error("the list is taken over before the pins")
+	}
+	if s.work["s"] == nil || !s.work["s"].learn {
+		t.Error("it is not asked for later")
+	}
+	hear(document{Version: version, Server: "s", Identity: "i", Number: 1, Pins: catalogue.Seen(catalogue.List{Entries: list.Entries})})
+	hear(list)
+	if _, isKnown := s.known.Snapshot().ListOf(server, catalogue.Tools); !isKnown {
+		t.Error("the list is not taken over after the pins")
+	}
+}
