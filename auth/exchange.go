@@ -60,11 +60,7 @@ func (g Exchange) token(ctx context.Context, l *login) (*client, *tokenResponse,
 	if err != nil {
 		return nil, nil, err
 	}
-	if rule := g.check(l, subject, token); rule != "" {
-		return nil, nil, &TokenError{Endpoint: issuer, Status: http.StatusOK, Rule: rule}
-	}
-	token.refresh = Secret{}
-	return c, token, nil
+	return c, token, acceptGiven(issuer, token, []string{l.discovered.resource, g.audience(l)}, subject)
 }
 
 // audience returns what the authorization server calls the server. The parameter resource has
@@ -76,23 +72,26 @@ func (g Exchange) audience(l *login) string {
 	return l.discovered.resource
 }
 
-// check returns the rule that a token breaks which was given for another one, or "". A token
-// that says for whom it is, and does not name the server, would let the server act at somebody
-// else. One that is the user's own would let the server act at this program. One without an
-// end would go on after the user's login has ended.
-func (g Exchange) check(l *login, subject Secret, token *tokenResponse) string {
+// acceptGiven checks a token that was given for others, and drops its refresh token, which would
+// outlive these. A token that says for whom it is, and does not name the server, would let the
+// server act at somebody else. One of those that were shown would let the server act at this
+// program, or as it. One without an end would go on after the user's login has ended.
+func acceptGiven(by string, token *tokenResponse, server []string, shown ...Secret) error {
 	audiences, says := audiencesOf(token.access.Reveal())
-	named := slices.Contains(audiences, l.discovered.resource) || slices.Contains(audiences, g.audience(l))
+	named := slices.ContainsFunc(audiences, func(one string) bool { return slices.Contains(server, one) })
+	failed := &TokenError{Endpoint: by, Status: http.StatusOK}
 	switch {
-	case token.access == subject:
-		return "its token is the one that was to be exchanged"
+	case slices.Contains(shown, token.access):
+		failed.Rule = "its token is the one that was to be exchanged"
 	case token.expires.IsZero():
-		return "its token does not say when it ends"
+		failed.Rule = "its token does not say when it ends"
 	case says && !named:
-		return "its token is for another audience"
+		failed.Rule = "its token is for another audience"
 	default:
-		return ""
+		token.refresh = Secret{}
+		return nil
 	}
+	return failed
 }
 
 // audiencesOf returns for whom a token is, if it is a JWT that says so. The signature is not

@@ -101,17 +101,58 @@ func TestAnExchangeIsMadeAgain(t *testing.T) {
 //
 // Guarantees: G-0102.10
 func TestATokenEndpointThatLies(t *testing.T) {
-	jwt := func(claims string) string {
-		part := base64.RawURLEncoding.EncodeToString
-		return part([]byte(`{"alg":"none"}`)) + "." + part([]byte(claims)) + ".c2ln"
+	lies := lies()
+	lies["another issued type"] = lie{setMember("issued_token_type", typeIDJAG), "a token of another type"}
+	lies["no issued type"] = lie{setMember("issued_token_type", nil), "a token of another type"}
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) {
+			f, o, _ := exchanging(t, authtest.Options{})
+			f.as.Lie(authtest.Token, lie.with)
+			_, err := call(t.Context(), f.login(t, o), f.url)
+			if err == nil || !strings.Contains(err.Error(), lie.want) {
+				t.Errorf("%v", err)
+			}
+			if n := len(f.as.Sink.Requests(authtest.Token)); n != 1 {
+				t.Errorf("%d exchanges", n)
+			}
+			wantNothingSent(t, f.as)
+		})
 	}
-	set := func(name string, value any) func(*authtest.Answer) {
-		return func(a *authtest.Answer) { a.Object[name] = value }
+	t.Run("the token that was to be exchanged", func(t *testing.T) {
+		f, o, subject := exchanging(t, authtest.Options{Opaque: true})
+		f.as.Lie(authtest.Token, setMember("access_token", subject))
+		if _, err := call(t.Context(), f.login(t, o), f.url); err == nil || !strings.Contains(err.Error(), "was to be exchanged") {
+			t.Error(err)
+		}
+	})
+}
+
+// wantNothingSent checks that no token has reached the server, and that no redirect was followed.
+func wantNothingSent(t *testing.T, as *authtest.Server) {
+	t.Helper()
+	for _, r := range as.Sink.Requests() {
+		if r.URL.Path == "/elsewhere" || r.Endpoint == authtest.Challenge && r.Header.Get("Authorization") != "" {
+			t.Errorf("%s %s was sent", r.Method, r.URL)
+		}
 	}
-	for name, lie := range map[string]struct {
-		with func(*authtest.Answer)
-		want string
-	}{
+}
+
+// unsigned is a token with these claims, which nobody has signed.
+func unsigned(claims string) string {
+	part := base64.RawURLEncoding.EncodeToString
+	return part([]byte(`{"alg":"none"}`)) + "." + part([]byte(claims)) + ".c2ln"
+}
+
+// A lie is what a token endpoint answers in place of a token, and what the error must say.
+type lie struct {
+	with func(*authtest.Answer)
+	want string
+}
+
+// lies are those of every grant by which a program acts for a user.
+func lies() map[string]lie {
+	jwt, set := unsigned, setMember
+	return map[string]lie{
 		"another audience":       {set("access_token", jwt(`{"aud":"https://other.example.com"}`)), "another audience"},
 		"other audiences":        {set("access_token", jwt(`{"aud":["https://other.example.com","https://third.example.com"]}`)), "another audience"},
 		"an audience of no kind": {set("access_token", jwt(`{"aud":7}`)), "another audience"},
@@ -121,8 +162,6 @@ func TestATokenEndpointThatLies(t *testing.T) {
 		"an expiry without end":  {set("expires_in", 1e12), "does not say when it ends"},
 		"another token_type":     {set("token_type", "N_A"), "of an unknown type"},
 		"no token_type":          {set("token_type", nil), "of an unknown type"},
-		"another issued type":    {set("issued_token_type", typeIDJAG), "a token of another type"},
-		"no issued type":         {set("issued_token_type", nil), "a token of another type"},
 		"a token bound to a key": {set("token_type", "DPoP"), "bound to a DPoP key"},
 		"no token":               {set("access_token", ""), "no access token that can be sent"},
 		"two headers in a token": {set("access_token", "a\r\nX: y"), "no access token that can be sent"},
@@ -139,31 +178,7 @@ func TestATokenEndpointThatLies(t *testing.T) {
 			a.Status, a.Body = http.StatusTemporaryRedirect, []byte{}
 			a.Header.Set("Location", a.Request.Host+"/elsewhere")
 		}, "307"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f, o, _ := exchanging(t, authtest.Options{})
-			f.as.Lie(authtest.Token, lie.with)
-			_, err := call(t.Context(), f.login(t, o), f.url)
-			if err == nil || !strings.Contains(err.Error(), lie.want) {
-				t.Errorf("%v", err)
-			}
-			if n := len(f.as.Sink.Requests(authtest.Token)); n != 1 {
-				t.Errorf("%d exchanges", n)
-			}
-			for _, r := range f.as.Sink.Requests() {
-				if r.URL.Path == "/elsewhere" || r.Endpoint == authtest.Challenge && r.Header.Get("Authorization") != "" {
-					t.Errorf("%s %s was sent", r.Method, r.URL)
-				}
-			}
-		})
 	}
-	t.Run("the token that was to be exchanged", func(t *testing.T) {
-		f, o, subject := exchanging(t, authtest.Options{Opaque: true})
-		f.as.Lie(authtest.Token, set("access_token", subject))
-		if _, err := call(t.Context(), f.login(t, o), f.url); err == nil || !strings.Contains(err.Error(), "was to be exchanged") {
-			t.Error(err)
-		}
-	})
 }
 
 // The token of a user goes to the authorization server that the program was told, whatever a server says.

@@ -30,29 +30,6 @@ func (ClientCredentials) token(ctx context.Context, l *login) (*client, *tokenRe
 	return l.endpoint.grant(ctx, l, c, url.Values{"grant_type": {"client_credentials"}})
 }
 
-// IDJAG is a Grant for a person who has logged in with an identity provider. The
-// provider exchanges the person's token for an assertion (ID-JAG), and the authorization
-// server exchanges the assertion for an access token (extension
-// io.modelcontextprotocol/enterprise-managed-authorization). Options.Registered holds
-// the client at the authorization server. There are no refresh tokens: both exchanges
-// are repeated, so a changed policy of the provider takes effect.
-type IDJAG struct {
-	// TokenEndpoint is the token endpoint of the identity provider. Take it from the
-	// user's configuration.
-	TokenEndpoint string
-
-	// Issuer is the issuer of the identity provider. Only clients that sign assertions
-	// need it.
-	Issuer string
-
-	// Client is the client that is registered with the identity provider.
-	Client Registered
-
-	// Subject returns the person's identity token, and its type: "" means
-	// urn:ietf:params:oauth:token-type:id_token.
-	Subject func(context.Context) (token Secret, kind string, err error)
-}
-
 const (
 	grantExchange   = "urn:ietf:params:oauth:grant-type:token-exchange"
 	grantJWTBearer  = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -61,37 +38,6 @@ const (
 	typeIDJAG       = "urn:ietf:params:oauth:token-type:id-jag"
 	typeIDToken     = "urn:ietf:params:oauth:token-type:id_token"
 )
-
-func (IDJAG) name() string { return grantJWTBearer + "#id-jag" }
-
-func (g IDJAG) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
-	c, err := l.clients.requireGiven(l)
-	if err != nil {
-		return nil, nil, err
-	}
-	if g.Subject == nil {
-		return nil, nil, errors.New("auth: IDJAG has no Subject")
-	}
-	subject, kind, err := g.Subject(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if kind == "" {
-		kind = typeIDToken
-	}
-	form := url.Values{
-		"grant_type": {grantExchange}, "requested_token_type": {typeIDJAG},
-		"audience": {l.discovered.server.Issuer}, "subject_token": {subject.Reveal()}, "subject_token_type": {kind},
-	}
-	provider := g.Client.as([]string{authKey, authBasic})
-	exchange := &tokenRequest{endpoint: g.TokenEndpoint, issuer: g.Issuer, client: provider, form: form, issued: typeIDJAG}
-	l.addParameters(form)
-	assertion, err := l.endpoint.requestToken(ctx, exchange)
-	if err != nil {
-		return nil, nil, err
-	}
-	return l.endpoint.grant(ctx, l, c, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.access.Reveal()}})
-}
 
 // Workload is a Grant for a program whose platform gives it an identity, such as a
 // service account of Kubernetes (RFC 7523; the workload identity federation draft of

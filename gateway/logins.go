@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func (d *desk) login(s *mcpjson.Server, identity string, subject *subject) (*aut
 		return nil, err
 	}
 	if x := s.Settings.Exchange; x != nil {
-		o.Grant, o.Store = auth.Exchange{Subject: subject.token, Audience: x.Audience}, nil
+		o.Grant, o.Store = subject.grant(x), nil
 		o.Registered = []auth.Registered{{Issuer: x.Issuer, ID: x.ClientID, Secret: auth.NewSecret(x.ClientSecret)}}
 		if o.Scopes = nil; x.Scopes != nil {
 			o.Scopes = func([]string) []string { return x.Scopes }
@@ -107,8 +108,8 @@ func (d *desk) login(s *mcpjson.Server, identity string, subject *subject) (*aut
 
 type subjectKey struct{}
 
-// WithSubjectToken returns the context for a request whose client has shown this access token. It is exchanged at servers whose entries say so, and sent to the issuer
-// that they name only. Give it to requests whose token streamable.HandlerOptions.Check looks at, and which an issuer has given:
+// WithSubjectToken returns the context for a request whose client has shown this access token, or identity token. It is exchanged at servers whose entries say so, and sent to the issuer
+// or provider that they name only. Give it to requests whose token streamable.HandlerOptions.Check looks at, and which an issuer has given:
 //
 //	mcp.ServeHTTP(w, r.WithContext(gateway.WithSubjectToken(r.Context(), token)))
 func WithSubjectToken(ctx context.Context, token string) context.Context {
@@ -136,6 +137,22 @@ func (s *subject) token(context.Context) (auth.Secret, error) {
 		return auth.Secret{}, errNoSubject
 	}
 	return auth.NewSecret(*last), nil
+}
+
+// grant returns how this token becomes one for a server.
+func (s *subject) grant(x *mcpjson.Exchange) auth.Grant {
+	p := x.Provider
+	if p == nil {
+		return auth.Exchange{Subject: s.token, Audience: x.Audience}
+	}
+	kind := "urn:ietf:params:oauth:token-type:" + cmp.Or(p.Subject, mcpjson.Subjects()[0])
+	return auth.IDJAG{
+		TokenEndpoint: p.TokenEndpoint, Client: auth.Registered{ID: p.ClientID, Secret: auth.NewSecret(p.ClientSecret)}, Audience: x.Audience,
+		Subject: func(ctx context.Context) (auth.Secret, string, error) {
+			token, err := s.token(ctx)
+			return token, kind, err
+		},
+	}
 }
 
 // logIn lets the user of a call log in at a server, for these scopes among others, and waits for that. If there is a page that the client cannot be asked to open, it is returned with the error.

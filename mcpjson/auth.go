@@ -72,12 +72,24 @@ func readAuth(v *values, n node) *Auth {
 // An Exchange says where a gateway gets a token for a server in exchange for the one that a user has for the gateway (RFC 8693). It has
 // an effect only where users have tokens of an issuer.
 type Exchange struct {
-	Issuer       string // the authorization server that exchanges tokens: no other gets that of a user
+	Issuer       string // the server's authorization server: no other gives tokens for it
 	ClientID     string // of the gateway, which must be registered there
 	ClientSecret string
-	Audience     string   // what the issuer calls the server; "": its URL
-	Scopes       []string // that are asked for; nil: those that the server asks for
+	Audience     string    // what the issuer calls the server; "": its URL
+	Scopes       []string  // that are asked for; nil: those that the server asks for
+	Provider     *Provider // who gets the token of a user, and asserts to the issuer who he is (ID-JAG); nil: the issuer gets it
 }
+
+// A Provider is an identity provider of the users of a gateway.
+type Provider struct {
+	TokenEndpoint string // its URL: nobody else gets the token of a user
+	ClientID      string // of the gateway, which must be registered there, too
+	ClientSecret  string
+	Subject       string // one of Subjects; "": the first
+}
+
+// Subjects returns what the token of a user may be for a provider, the default first.
+func Subjects() []string { return []string{"access_token", "id_token"} }
 
 // readPerUser reads how users log in. Unlike share, it counts for Server.Same: a connection that is open has the login of somebody else, and
 // must not go on with it.
@@ -85,21 +97,50 @@ func readPerUser(v *values, n node) (perUser bool, how *Exchange) {
 	if n.absent() || n.value.Kind() != '{' {
 		return readOneOf(v, n, []string{"user"}) == "user", nil
 	}
-	exchange := v.settings(n, v.unknown([]string{"exchange"}), "exchange")["exchange"]
-	names := []string{"issuer", "clientId", "clientSecret", "audience", "scopes"}
-	own := v.settings(exchange, v.unknown(names), names...)
+	kinds := []string{"exchange", "idjag"}
+	given := v.settings(n, v.unknown(kinds), kinds...)
+	if given["idjag"].absent() {
+		return true, readExchange(v, n, "exchange", given["exchange"])
+	}
+	if !given["exchange"].absent() {
+		v.wrong(n, "there is an exchange as well as an idjag: remove one of the two")
+	}
+	return true, readExchange(v, n, "idjag", given["idjag"], "provider")
+}
+
+// readExchange reads one of a kind, which may have more names. What is missing is wrong at the login.
+func readExchange(v *values, login node, kind string, n node, more ...string) *Exchange {
+	names := append([]string{"issuer", "clientId", "clientSecret", "audience", "scopes"}, more...)
+	own := v.settings(n, v.unknown(names), names...)
 	text := func(name string) string {
 		_, value, _ := v.string(own[name])
 		return value
 	}
-	x := &Exchange{text("issuer"), text("clientId"), text("clientSecret"), text("audience"), v.strings(own["scopes"])}
-	switch {
-	case x.ClientID == "":
-		v.wrong(n, "exchange has no clientId: the gateway must be registered at the issuer")
-	case !isIssuer(x.Issuer):
-		v.wrong(n, "exchange has no issuer, which is a URL of https, with a host; http is for loopback hosts only")
+	x := &Exchange{text("issuer"), text("clientId"), text("clientSecret"), text("audience"), v.strings(own["scopes"]), nil}
+	if len(more) > 0 {
+		x.Provider = readProvider(v, own["provider"])
 	}
-	return true, x
+	switch p := x.Provider; {
+	case x.ClientID == "":
+		v.wrong(login, "%s has no clientId: the gateway must be registered at the issuer", kind)
+	case !isIssuer(x.Issuer):
+		v.wrong(login, "%s has no issuer, which is a URL of https, with a host; http is for loopback hosts only", kind)
+	case p != nil && p.ClientID == "":
+		v.wrong(login, "provider has no clientId: the gateway must be registered there, too")
+	case p != nil && !isIssuer(p.TokenEndpoint):
+		v.wrong(login, "provider has no tokenEndpoint, which is a URL of https, with a host; http is for loopback hosts only")
+	}
+	return x
+}
+
+func readProvider(v *values, n node) *Provider {
+	names := []string{"tokenEndpoint", "clientId", "clientSecret", "subject"}
+	own := v.settings(n, v.unknown(names), names...)
+	text := func(name string) string {
+		_, value, _ := v.string(own[name])
+		return value
+	}
+	return &Provider{text("tokenEndpoint"), text("clientId"), text("clientSecret"), readOneOf(v, own["subject"], Subjects())}
 }
 
 // checkPerUser reports what would let users act with the login of somebody else, or log in in vain. Whoever writes both into one

@@ -45,7 +45,11 @@ func TestPerUserIsRead(t *testing.T) {
 		return s
 	}
 	exchanged := read(`{"login": {"exchange": {"issuer": "https://as", "clientId": "c", "clientSecret": "s", "audience": "a", "scopes": ["x"]}}}`)
-	if diff := cmp.Diff(&Exchange{"https://as", "c", "s", "a", []string{"x"}}, exchanged.Settings.Exchange); diff != "" || !exchanged.Settings.PerUser {
+	if diff := cmp.Diff(&Exchange{"https://as", "c", "s", "a", []string{"x"}, nil}, exchanged.Settings.Exchange); diff != "" || !exchanged.Settings.PerUser {
+		t.Error(diff)
+	}
+	asserted := read(`{"login": {"idjag": {"issuer": "https://as", "clientId": "c", "provider": {"tokenEndpoint": "https://idp/token", "clientId": "d", "clientSecret": "s", "subject": "id_token"}}}}`)
+	if diff := cmp.Diff(&Exchange{Issuer: "https://as", ClientID: "c", Provider: &Provider{"https://idp/token", "d", "s", "id_token"}}, asserted.Settings.Exchange); diff != "" || !asserted.Settings.PerUser {
 		t.Error(diff)
 	}
 	without, with := read(`{"share": "client"}`), read(`{"share": "client", "login": "user"}`)

@@ -55,7 +55,8 @@
 //     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts. With
 //     "login": "user" the users of a gateway log in there, each for himself; an object in its place, with an
-//     object exchange (issuer, clientId, clientSecret, audience and scopes), says how their tokens are exchanged (see Exchange). The
+//     object exchange (issuer, clientId, clientSecret, audience and scopes), says how their tokens are exchanged (see Exchange), or with an object idjag (the same, and
+//     provider, an object with tokenEndpoint, clientId, clientSecret and subject) by way of an identity provider. The
 //     rest is for a gateway (see Hosting): prefix, start, idleStop and maxLife (a duration from one second, or "off"),
 //     roots, share (all, user or client), instances (each or one), concurrency (a number), toolRates (an object of tools, each with a number of calls a minute), and tools, prompts and
 //     resources, each an object with allow and deny.

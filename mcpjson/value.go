@@ -124,7 +124,7 @@ func inPlaceOfNull(key string) string {
 		return `"*" for everybody, or [] for nobody`
 	case "policy", "allow", "deny", "servers", "issuers", "scopes", "trustedProxies", "allowHosts":
 		return "an array, which may be []"
-	case "personas", "groups", "bowline", "auth", "login", "exchange", "audit", "rate", "toolRates", "tools", "prompts", "resources",
+	case "personas", "groups", "bowline", "auth", "login", "exchange", "idjag", "provider", "tokenEndpoint", "subject", "audit", "rate", "toolRates", "tools", "prompts", "resources",
 		"readOnly", "sync", "dpop", "introspect", "tokens", "file", "issuer", "audience", "pins", "share", "arguments", "onFull", "keep", "perMinute", "inFlight", "concurrency":
 		return "a value"
 	}

@@ -180,16 +180,19 @@ func (s *Server) refresh(r *Request, c Client, jkt string) *Answer {
 	return s.issue(g, jkt, !s.options.KeepRefresh)
 }
 
-// exchange gives an identity assertion for an id token of s (RFC 8693, ID-JAG), or an access token for the resource for another access token of s.
+// exchange gives an identity assertion for an id token or an access token of s (RFC 8693, ID-JAG), or an access token for the resource for another access token of s.
 func (s *Server) exchange(r *Request, c Client) *Answer {
 	if r.Form.Get("requested_token_type") == typeToken && r.Form.Get("subject_token_type") == typeToken {
 		return s.onBehalf(r, c)
 	}
-	if r.Form.Get("requested_token_type") != typeIDJAG || r.Form.Get("subject_token_type") != typeID || r.Form.Get("audience") == "" {
-		return refuse(http.StatusBadRequest, "invalid_request", "the exchange is one of an id token for an ID-JAG, with an audience")
+	kind := r.Form.Get("subject_token_type")
+	if r.Form.Get("requested_token_type") != typeIDJAG || kind != typeID && kind != typeToken || r.Form.Get("audience") == "" {
+		return refuse(http.StatusBadRequest, "invalid_request", "the exchange is one of an id token or an access token for an ID-JAG, with an audience")
 	}
 	var claims jwt.Claims
-	if !s.verify(r.Form.Get("subject_token"), &claims) || claims.Issuer != s.Issuer() {
+	if known := s.lookUp(r.Form.Get("subject_token")); kind == typeToken && known != nil {
+		claims.Subject = known.grant.subject
+	} else if kind == typeToken || !s.verify(r.Form.Get("subject_token"), &claims) || claims.Issuer != s.Issuer() {
 		return refuse(http.StatusBadRequest, "invalid_grant", "the subject token is not valid")
 	}
 	now := time.Now()

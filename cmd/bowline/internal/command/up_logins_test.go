@@ -177,6 +177,43 @@ func TestUpExchangesTokens(t *testing.T) {
 	}
 }
 
+// TestUpAssertsUsers has a user with a token of an identity provider, which a server's authorization server trusts and does not share.
+//
+// Guarantees: G-0102.6, G-0102.12
+func TestUpAssertsUsers(t *testing.T) {
+	address := freeAddress(t)
+	url := "http://" + address + "/mcp"
+	known := []authtest.Client{{ID: "gateway", Secret: "S3CRET", Auth: "client_secret_basic"}}
+	idp := authtest.Start(t, authtest.Options{Clients: known})
+	as, resource := halfOpen(t, authtest.Options{Clients: known, Trusts: only(idp.Issuer(), idp.Keys)})
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv(connect.KeyringVariable, "off")
+	t.Setenv("GATEWAY_SECRET", "S3CRET")
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	text := fmt.Sprintf(`{"mcpServers":{"one":{"url":%q,"bowline":{"login":{"idjag":{"issuer":%q,"clientId":"gateway","clientSecret":"${GATEWAY_SECRET}",
+		"provider":{"tokenEndpoint":%q,"clientId":"gateway","clientSecret":"${GATEWAY_SECRET}"}}}}}},
+		"bowline":{"url":%q,"auth":{"issuers":[%q]}}}`, resource, as.Issuer(), idp.URL(authtest.Token), url, idp.Issuer())
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	claims := idp.Claims("read")
+	claims["aud"], claims["sub"] = url, "ada"
+	ada := idp.IssueClaims(claims)
+	up := startUpAt(t, path, address)
+	defer up.end()
+	if text, err := callWith(t, &streamable.Client{URL: up.url}, ada); text != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	asserted, given := idp.Sink.Requests(authtest.Token), as.Sink.Requests(authtest.Token)
+	if len(asserted) != 1 || len(given) != 1 || asserted[0].Form.Get("subject_token") != ada || strings.Contains(given[0].Form.Encode(), ada) {
+		t.Errorf("%d assertions, %d tokens", len(asserted), len(given))
+	}
+}
+
+// only is a map of one, whose type this module needs not import.
+func only[K comparable, V any](key K, value V) map[K]V { return map[K]V{key: value} }
+
 // TestWhereUsersLogIn has the addresses of a gateway, and its name in the file.
 func TestWhereUsersLogIn(t *testing.T) {
 	for _, c := range []struct{ listen, public, want string }{
