@@ -168,3 +168,36 @@ func TestEndsWhileItWaitsForNATS(t *testing.T) {
 		}
 	}
 }
+
+// The command of the gateways of a cluster works in the same way, without tokens and TLS, with the file of the manifest.
+func TestKubernetesManifestOfGateways(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	documents := documentsOf(t, "../../../../deploy/kubernetes-cluster.yaml")
+	set := documents["StatefulSet"].Spec
+	if set.Replicas != 3 || len(set.Template.Spec.Containers) != 1 {
+		t.Fatalf("the file has %+v", documents)
+	}
+	container := set.Template.Spec.Containers[0]
+	values := map[string]string{"--nats": permittedServer(t), "--cluster-key": newKey(t), "--nats-creds": "", "--advertise": "127.0.0.1", "--auth": "", "--tls-cert": "", "--tls-key": ""}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"test": map[string]any{"command": self, "args": []string{"serve", "--stdio"}, "env": map[string]string{role: "command"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*gatewayNode
+	for _, pod := range []string{"bowline-0", "bowline-1"} {
+		values["--node"] = pod
+		nodes = append(nodes, startAt(t, text, here(t, container.Args, values)...))
+	}
+	_, header, body := ask(t, nodes[0].url, "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	if status, _, _ := ask(t, nodes[1].url, session, initialized); status != http.StatusAccepted {
+		t.Errorf("the session of the first node is not known at the second: %d, %s", status, body)
+	}
+	if answer := nodes[1].echo(session, "test__echo"); !strings.Contains(answer, `"text":"hi"`) {
+		t.Errorf("a call at the second node: %s", answer)
+	}
+}
