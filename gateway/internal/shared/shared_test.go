@@ -65,6 +65,12 @@ func (m *memory) Save(_ context.Context, key string, value []byte, number uint64
 	return true, nil
 }
 
+func (m *memory) counts() (values, saves int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.values), m.saves
+}
+
 func (m *memory) Watch(ctx context.Context, f func([]byte)) error {
 	heard := make(chan []byte, 1000)
 	m.mu.Lock()
@@ -204,13 +210,13 @@ func TestListsAreToldLater(t *testing.T) {
 		store.away = false
 		store.mu.Unlock()
 		_ = wait.Sleep(t.Context(), 2*retryEvery)
-		if len(a.known.Snapshot().Items(catalogue.Tools)) != 1 || len(store.values) != 2 {
-			t.Errorf("when it is back, the store has %d values", len(store.values))
+		values, saves := store.counts()
+		if len(a.known.Snapshot().Items(catalogue.Tools)) != 1 || values != 2 {
+			t.Errorf("when it is back, the store has %d values", values)
 		}
-		saves := store.saves
 		a.Tell(server, catalogue.Tools)
 		_ = wait.Sleep(t.Context(), 2*retryEvery)
-		if store.saves != saves {
+		if _, now := store.counts(); now != saves {
 			t.Error("a list is written again")
 		}
 		long := catalogue.List{At: time.Now()}
@@ -224,7 +230,7 @@ func TestListsAreToldLater(t *testing.T) {
 		a.known.Learn(server, catalogue.Resources, long)
 		a.Tell(server, catalogue.Resources)
 		_ = wait.Sleep(t.Context(), 3*retryEvery)
-		if store.saves != saves {
+		if _, now := store.counts(); now != saves {
 			t.Error("a list that is too long is written")
 		}
 		b := of(t, store)

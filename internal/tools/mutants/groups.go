@@ -36,7 +36,7 @@ func parseGroups(in io.Reader) (all []group, err error) {
 // those that the fewest tests of the package reach, which tell these tests from others.
 // It prints a line for each: the group, "noticed" or "unnoticed", the test that noticed it, and the
 // mutant's name, with tabs between them.
-func judgeGroups(ctx context.Context, out io.Writer, p *pkg, slots chan struct{}, groups []group, o *options) (err error) {
+func judgeGroups(ctx context.Context, out io.Writer, p *pkg, groups []group, o *options) (err error) {
 	folder, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func judgeGroups(ctx context.Context, out io.Writer, p *pkg, slots chan struct{}
 	if err != nil {
 		return err
 	}
-	c := newRunner(os.Stderr, binary, p.dir, flags, r, slots)
+	c := newRunner(os.Stderr, binary, p.dir, flags, r)
 	for i, g := range groups {
 		numbers := slices.DeleteFunc(chosen[i], func(at int) bool { return unfit[all[at].number] })
 		numbers = numbers[:min(len(numbers), o.most)]

@@ -18,7 +18,7 @@ func TestGroupsAreJudgedAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := judgeGroups(t.Context(), &out, p, make(chan struct{}, 1), groups, &options{most: 3, maps: t.TempDir()}); err != nil {
+	if err := judgeGroups(t.Context(), &out, p, groups, &options{most: 3, maps: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	count := map[string]int{}

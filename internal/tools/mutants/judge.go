@@ -104,7 +104,7 @@ func (p *pkg) flags(o *options) []string {
 const atOnce = 800
 
 // judge runs the tests of a package against its mutants.
-func judge(ctx context.Context, out io.Writer, p *pkg, slots chan struct{}, o *options) (t *tally, err error) {
+func judge(ctx context.Context, out io.Writer, p *pkg, o *options) (t *tally, err error) {
 	began := time.Now()
 	folder, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -125,14 +125,14 @@ func judge(ctx context.Context, out io.Writer, p *pkg, slots chan struct{}, o *o
 	locks := func(m mutant) bool { return m.locks }
 	others := func(m mutant) bool { return !m.locks }
 	plain, raced := slices.DeleteFunc(slices.Clone(all), locks), slices.DeleteFunc(slices.Clone(all), others)
-	c := newRunner(out, "", p.dir, flags, r, slots)
+	c := newRunner(out, "", p.dir, flags, r)
 	for some := range slices.Chunk(plain, atOnce) {
 		if err := c.judgeSome(ctx, p, some, o, t, folder); err != nil {
 			return nil, err
 		}
 	}
 	if len(raced) > 0 {
-		c = newRunner(out, "", p.dir, flags, r, slots)
+		c = newRunner(out, "", p.dir, flags, r)
 		c.patience = racePatience
 		if err := c.judgeSome(ctx, p, raced, o, t, folder, "-race"); err != nil {
 			return nil, err

@@ -121,53 +121,6 @@ func explain(t *testing.T, name string) {
 	}
 }
 
-// Each of two packages has a test that passes once that of the other has begun.
-func TestPackagesAreJudgedSideBySide(t *testing.T) {
-	writeModule(t, map[string]string{"go.mod": "module small\n\ngo 1.25\n", "scores.txt": "one 0\ntwo 0\n", "survivors.txt": ""})
-	begun := t.TempDir()
-	for name, other := range map[string]string{"one": "two", "two": "one"} {
-		if err := os.Mkdir(name, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		for file, text := range map[string]string{
-			"small.go": "package " + name + "\n\nfunc sum(a, b int) int { return a + b }\n",
-			"small_test.go": fmt.Sprintf("package %s\n\n"+`import (
-	"os"
-	"testing"
-	"time"
-)
-
-func TestSum(t *testing.T) {
-	_ = os.WriteFile(%q, nil, 0o600)
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(%q); err == nil {
-			break
-		}
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("the other package has not begun")
-		}
-	}
-	if sum(1, 2) != 3 {
-		t.Fail()
-	}
-}
-`, name, filepath.Join(begun, name), filepath.Join(begun, other)),
-		} {
-			if err := os.WriteFile(filepath.Join(name, file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	var out bytes.Buffer
-	o := options{survivors: "survivors.txt", scores: "scores.txt", maps: t.TempDir(), efficacy: -1, part: 1, packages: []string{"./one", "./two"}}
-	if err := run(t.Context(), &out, &o); err != nil {
-		t.Errorf("%v\n%s", err, &out)
-	}
-	if table := spaced.ReplaceAllString(out.String(), "  "); !strings.Contains(table, "\none  1  1  0  0  0  100.0%\ntwo  1  1  0  0  0  100.0%\n") {
-		t.Error(table)
-	}
-}
-
 // A test binary that always fails would kill every mutant.
 func TestNothingIsJudgedByTestsThatFail(t *testing.T) {
 	writeModule(t, small)
@@ -284,7 +237,7 @@ func newTestRunner(t *testing.T) (*runner, []mutant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRunner(t.Output(), binary, ".", nil, r, make(chan struct{}, 2)), p.mutants()
+	return newRunner(t.Output(), binary, ".", nil, r), p.mutants()
 }
 
 // Of a sample, the score and the timeouts may be off by chance.

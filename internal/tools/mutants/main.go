@@ -44,10 +44,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -142,83 +140,38 @@ func run(ctx context.Context, out io.Writer, o *options) error {
 		}
 		slices.Sort(packages)
 	}
-	tallies, err := judgePackages(ctx, &lines{out: out}, packages, o)
-	if err != nil || len(o.groups) > 0 {
-		return err
-	}
 	var failures []error
 	table := heading
-	for _, t := range tallies {
+	for _, pattern := range packages {
+		p, err := load(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		if len(o.groups) > 0 {
+			if err := judgeGroups(ctx, out, p, o.groups, o); err != nil {
+				return fmt.Errorf("%s: %w", p.dir, err)
+			}
+			continue
+		}
+		t, err := judge(ctx, out, p, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.dir, err)
+		}
+		fmt.Fprintf(out, "%s: %d mutants in %v; %d more did not compile\n", p.dir, t.all(), t.took.Round(time.Second), t.unfit)
 		table += "\n" + t.String()
 		if o.only != nil {
 			continue
 		}
-		s := standards[t.dir]
+		s := standards[p.dir]
 		if o.efficacy >= 0 {
 			s.score = o.efficacy
 		}
 		failures = append(failures, t.check(s.score), checkSurvivors(out, o, t, s))
 	}
-	fmt.Fprintln(out, table)
+	if len(o.groups) == 0 {
+		fmt.Fprintln(out, table)
+	}
 	return errors.Join(failures...)
-}
-
-// sideBySide is how many packages are built and judged at a time: while one is linked, or its tests
-// wait, the other computes. Both take the same slots.
-const sideBySide = 2
-
-// judgePackages judges the mutants of packages, or what groups of tests notice of them. The first failure ends all.
-func judgePackages(ctx context.Context, out io.Writer, packages []string, o *options) ([]*tally, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	tallies, failures := make([]*tally, len(packages)), make([]error, len(packages))
-	inParallel(sideBySide, len(packages), func(i int) {
-		if failures[i] = ctx.Err(); failures[i] == nil {
-			tallies[i], failures[i] = judgePackage(ctx, out, packages[i], slots, o)
-		}
-		if failures[i] != nil {
-			cancel()
-		}
-	})
-	for _, err := range failures {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return nil, err
-		}
-	}
-	return tallies, errors.Join(failures...)
-}
-
-func judgePackage(ctx context.Context, out io.Writer, pattern string, slots chan struct{}, o *options) (*tally, error) {
-	p, err := load(ctx, pattern)
-	if err != nil {
-		return nil, err
-	}
-	if len(o.groups) > 0 {
-		if err := judgeGroups(ctx, out, p, slots, o.groups, o); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.dir, err)
-		}
-		return nil, nil
-	}
-	t, err := judge(ctx, out, p, slots, o)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.dir, err)
-	}
-	fmt.Fprintf(out, "%s: %d mutants in %v; %d more did not compile\n", p.dir, t.all(), t.took.Round(time.Second), t.unfit)
-	return t, nil
-}
-
-// lines lets one write of several goroutines at a time through: each is a line.
-type lines struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(text)
 }
 
 // checkSurvivors compares who lived with who was expected to.

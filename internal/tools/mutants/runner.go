@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ type runner struct {
 	program
 	reach    *reach
 	patience float64       // multiplies the limit of a test
-	slots    chan struct{} // of all packages: one for each process that computes
+	slots    chan struct{} // one for each process that computes
 
 	mu      sync.Mutex
 	killers map[string][]string // by function, the latest first
@@ -38,10 +39,10 @@ const (
 	mostKillers   = 4  // of a function, that are run first
 )
 
-func newRunner(out io.Writer, binary, dir string, flags []string, r *reach, slots chan struct{}) *runner {
+func newRunner(out io.Writer, binary, dir string, flags []string, r *reach) *runner {
 	return &runner{
 		program: program{binary: binary, dir: dir, flags: flags}, reach: r, patience: 1,
-		slots:   slots,
+		slots:   make(chan struct{}, runtime.GOMAXPROCS(0)),
 		killers: map[string][]string{}, trusted: map[string]bool{}, out: out,
 	}
 }

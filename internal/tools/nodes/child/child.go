@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package child is a server behind the gateways of a cluster, for faults of these: it writes down which calls it has executed, and notices what must not be.
 //
 // One goroutine of its own waits for the end of standard input; Run returns after it.
@@ -11,9 +9,9 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -67,7 +65,11 @@ func lock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	held, err := private.TryLock(file)
+	if err == nil && !held {
+		err = fmt.Errorf("%s is locked", path)
+	}
+	if err != nil {
 		file.Close()
 		return nil, err
 	}
