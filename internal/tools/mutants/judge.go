@@ -113,8 +113,7 @@ func judge(ctx context.Context, out io.Writer, p *pkg, o *options) (t *tally, er
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	t = &tally{dir: p.dir, killed: map[string]string{}}
 	all, left := sample(p.mutants(), o)
-	t.left = left
-	if len(all) == 0 { // of a small package, which nobody has touched
+	if t.left = left; len(all) == 0 { // of a small package, which nobody has touched
 		return t, nil
 	}
 	flags := p.flags(o)

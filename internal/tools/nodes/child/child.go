@@ -59,7 +59,8 @@ func Run(kind string) error {
 	return s.Serve(context.Background(), &stdio.Server{})
 }
 
-// lock locks a file for this process, and fails if another one has it.
+// lock locks a file for this process, and fails if another one has it. The lock ends with the process, however that ends: whoever finds it
+// taken runs beside a server that lives.
 func lock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -101,6 +102,7 @@ type child struct {
 // mark executes a call. A process that has a user's calls must get none of another: it would know what the other has stored.
 func (c *child) mark(ctx context.Context, in Arguments) (string, error) {
 	c.mu.Lock()
+	// One is shared by all users, and has the lock.
 	if c.lock == nil && c.user != "" && c.user != in.User {
 		defer c.mu.Unlock()
 		return "", wrong("a call of %s comes to the process of %s", in.User, c.user)
