@@ -40,10 +40,7 @@ func readAuth(v *values, n node) *Auth {
 		return nil
 	}
 	own := v.settings(n, v.unknown(authNames[:]), authNames[:]...)
-	text := func(name string) string {
-		_, value, _ := v.string(own[name])
-		return value
-	}
+	text := v.textsOf(own)
 	a := &Auth{
 		Grant: text("grant"), Issuer: text("issuer"), ClientID: text("clientId"), ClientSecret: text("clientSecret"), MetadataURL: text("clientMetadataUrl"),
 		Scopes: v.strings(own["scopes"]), AllowHosts: v.strings(own["allowHosts"]),
@@ -112,10 +109,7 @@ func readPerUser(v *values, n node) (perUser bool, how *Exchange) {
 func readExchange(v *values, login node, kind string, n node, more ...string) *Exchange {
 	names := append([]string{"issuer", "clientId", "clientSecret", "audience", "scopes"}, more...)
 	own := v.settings(n, v.unknown(names), names...)
-	text := func(name string) string {
-		_, value, _ := v.string(own[name])
-		return value
-	}
+	text := v.textsOf(own)
 	x := &Exchange{text("issuer"), text("clientId"), text("clientSecret"), text("audience"), v.strings(own["scopes"]), nil}
 	if len(more) > 0 {
 		x.Provider = readProvider(v, own["provider"])
@@ -133,13 +127,18 @@ func readExchange(v *values, login node, kind string, n node, more ...string) *E
 	return x
 }
 
-func readProvider(v *values, n node) *Provider {
-	names := []string{"tokenEndpoint", "clientId", "clientSecret", "subject"}
-	own := v.settings(n, v.unknown(names), names...)
-	text := func(name string) string {
+// textsOf returns what reads strings by their names. One that is not there is "".
+func (v *values) textsOf(own map[string]node) func(name string) string {
+	return func(name string) string {
 		_, value, _ := v.string(own[name])
 		return value
 	}
+}
+
+func readProvider(v *values, n node) *Provider {
+	names := []string{"tokenEndpoint", "clientId", "clientSecret", "subject"}
+	own := v.settings(n, v.unknown(names), names...)
+	text := v.textsOf(own)
 	return &Provider{text("tokenEndpoint"), text("clientId"), text("clientSecret"), readOneOf(v, own["subject"], Subjects())}
 }
 
@@ -229,10 +228,7 @@ func readIssuer(v *values, n node) (i Issuer, at, ask node) {
 func readIntrospect(v *values, n node) *Introspect {
 	names := []string{"clientId", "clientSecret", "url"}
 	own := v.settings(n, v.unknown(names), names...)
-	text := func(name string) string {
-		_, value, _ := v.string(own[name])
-		return value
-	}
+	text := v.textsOf(own)
 	ask := &Introspect{text("clientId"), text("clientSecret"), text("url")}
 	switch {
 	case ask.ClientID == "" || ask.ClientSecret == "":
