@@ -1,15 +1,20 @@
-// Logs in to a protected server with the TypeScript SDK, and calls whoami and change.
+// Logs in to a protected server with the TypeScript SDK, lists its tools, and calls some.
 //
-//   node login.mjs <folder with node_modules> <package> <URL>
+//   node login.mjs <folder with node_modules> <package> <URL> [params of tools/call...]
+//
+// It prints "open" and each page to log in at, and reads a line with where that has led to; then a line of JSON with the
+// names, and one for each call, with what the tool has answered or the code of the error.
 import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
 
-const [folder, name, url] = process.argv.slice(2);
+const [folder, name, url, ...calls] = process.argv.slice(2);
 const require = createRequire(folder + "/package.json");
 const v2 = name === "@modelcontextprotocol/client";
 const { Client } = require(v2 ? name : name + "/client/index.js");
 const { StreamableHTTPClientTransport } = require(v2 ? name : name + "/client/streamableHttp.js");
 
-const redirect = "http://127.0.0.1:4711/callback";
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const redirect = "http://127.0.0.1:3456/callback"; // nobody listens there
 const kept = {}; // what the SDK wants kept
 let back; // where the last login has led
 
@@ -32,8 +37,8 @@ const provider = {
   discoveryState: () => kept.discovery,
   saveDiscoveryState: (discovery) => void (kept.discovery = discovery),
   async redirectToAuthorization(address) {
-    const response = await fetch(address, { redirect: "manual" });
-    back = new URL(response.headers.get("location"));
+    console.log(`open ${address}`);
+    back = new URL((await lines.next()).value);
   },
 };
 
@@ -62,7 +67,13 @@ const open = () => ({
   transport: new StreamableHTTPClientTransport(new URL(url), { authProvider: provider }),
 });
 
-for (const tool of ["whoami", "change"]) {
-  const result = await withLogin(open, (client) => client.callTool({ name: tool, arguments: {} }));
-  console.log(result.content[0].text);
+const say = (line) => console.log(JSON.stringify(line));
+say((await withLogin(open, (client) => client.listTools())).tools.map((tool) => tool.name));
+for (const params of calls.map((text) => JSON.parse(text))) {
+  try {
+    say((await withLogin(open, (client) => client.callTool(params))).content[0].text);
+  } catch (error) {
+    say(error.code ?? String(error));
+  }
 }
+process.exit(0); // it reads no more

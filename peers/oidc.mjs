@@ -1,5 +1,5 @@
 // Runs oidc-provider, an authorization server that others have written, for one protected server.
-// Its users sign in with any name.
+// Its users sign in with any name, and ada is a developer.
 //
 //   node oidc.mjs <folder with node_modules> <URL of the protected server> <life of a token in seconds>
 //
@@ -22,6 +22,7 @@ const provider = new Provider(issuer, {
   ],
   scopes: ["offline_access", "read"],
   rotateRefreshToken: true,
+  extraTokenClaims: (_, token) => ({ roles: token.accountId === "ada" ? ["guest", "developer"] : ["guest"] }),
   features: {
     devInteractions: { enabled: true },
     registration: { enabled: true },

@@ -61,14 +61,18 @@ func protect(t *testing.T) (string, *authtest.Server) {
 	return address, as
 }
 
-func goSDKLogin(t *testing.T) auth.OAuthHandler {
+// A browser opens a page, and returns where a client is that reads the address.
+type browser = func(ctx context.Context, page string) (*url.URL, error)
+
+// goSDKLogin logs the official Go SDK in.
+func goSDKLogin(t *testing.T, visit browser) auth.OAuthHandler {
 	t.Helper()
 	login, err := auth.NewAuthorizationCodeHandler(&auth.AuthorizationCodeHandlerConfig{
 		DynamicClientRegistrationConfig: &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
 			ClientName: "go-sdk", RedirectURIs: []string{authtest.Redirect}, TokenEndpointAuthMethod: "none",
 		}},
 		AuthorizationCodeFetcher: func(ctx context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
-			back, err := authtest.Visit(ctx, args.URL)
+			back, err := visit(ctx, args.URL)
 			if err != nil {
 				return nil, err
 			}
@@ -90,7 +94,7 @@ func TestGoSDKLogsInToOurServer(t *testing.T) {
 			address, as := protect(t)
 			pool := newPool()
 			defer pool.CloseIdleConnections()
-			transport := &mcp.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: pool}, OAuthHandler: goSDKLogin(t)}
+			transport := &mcp.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: pool}, OAuthHandler: goSDKLogin(t, authtest.Visit)}
 			session, err := mcp.NewClient(goSDK, nil).Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 			if err != nil {
 				t.Fatal(err)

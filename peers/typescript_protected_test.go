@@ -5,10 +5,12 @@ package peers
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,12 +108,47 @@ func TestTypeScriptLogsInToOurServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			address, _ := protect(t)
-			command := exec.CommandContext(t.Context(), "node", "login.mjs", sdk.folder(), sdk.name, address)
-			command.Stderr = t.Output()
-			out, err := command.Output()
-			if err != nil || string(out) != "user\nchanged by user\n" {
-				t.Errorf("%v: %s", err, out)
+			got := typeScriptLogin(t, sdk, address, authtest.Visit, `{"name": "whoami", "arguments": {}}`, `{"name": "change", "arguments": {}}`)
+			if want := []string{`["change","whoami"]`, `"user"`, `"changed by user"`}; !slices.Equal(got, want) {
+				t.Errorf("%q", got)
 			}
 		})
 	}
+}
+
+// typeScriptLogin runs login.mjs, and returns the lines of its answers.
+func typeScriptLogin(t *testing.T, sdk npmPackage, address string, visit browser, calls ...string) (answers []string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "node", append([]string{"login.mjs", sdk.folder(), sdk.name, address}, calls...)...)
+	command.Stderr = t.Output()
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		page, asks := strings.CutPrefix(lines.Text(), "open ")
+		if !asks {
+			answers = append(answers, lines.Text())
+			continue
+		}
+		back, err := visit(t.Context(), page)
+		if err == nil {
+			_, err = fmt.Fprintln(in, back)
+		}
+		if err != nil {
+			t.Error(err)
+			in.Close()
+		}
+	}
+	if err := command.Wait(); err != nil {
+		t.Errorf("login.mjs: %v", err)
+	}
+	return answers
 }
