@@ -481,10 +481,16 @@ func TestResultsOfCallsThatAskAreNotKept(t *testing.T) {
 		wantKept(t, "first", s, 1, protocol.MethodReadResource)
 		wantKept(t, "second", s, 2, protocol.MethodReadResource)
 		state := "mine"
-		for want := 3; want < 5; want++ {
-			r, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///a", InputParams: protocol.InputParams{RequestState: &state}})
-			if err != nil || r.Text() != fmt.Sprintf("1-%d", want) {
-				t.Errorf("got %+v, %v", r, err)
+		for name, answers := range map[string]protocol.InputParams{
+			"a state":   {RequestState: &state},
+			"an answer": {InputResponses: protocol.InputResponses{"requestState": &protocol.ElicitResult{Action: "decline"}}},
+		} {
+			before := k.asked[protocol.MethodReadResource]
+			for want := before + 1; want < before+3; want++ {
+				r, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///a", InputParams: answers})
+				if err != nil || r.Text() != fmt.Sprintf("1-%d", want) {
+					t.Errorf("with %s: got %+v, %v, want answer %d", name, r, err, want)
+				}
 			}
 		}
 	})

@@ -199,8 +199,17 @@ func TestPinnedSessionUsesOneServerSession(t *testing.T) {
 		if _, err := callTool(t, session, "x", ""); err != nil {
 			t.Error(err)
 		}
+		if err := pinned.Ping(t.Context()); !errors.Is(err, client.ErrStale) {
+			t.Errorf("a ping of the server that was replaced: %v", err)
+		}
 		if calls := session.Calls(); calls.Retries != 3 || pinned.Calls().Epoch != 1 {
 			t.Errorf("the options are %+v and %+v", calls, pinned.Calls())
+		}
+		session.Close(t.Context())
+		for name, view := range map[string]*client.Session{"any server": session, "one server": pinned} {
+			if err := view.Ping(t.Context()); !errors.Is(err, client.ErrClosed) || errors.Is(err, client.ErrStale) || !client.NotExecuted(err) {
+				t.Errorf("a ping of %s after the end: %v", name, err)
+			}
 		}
 	})
 }

@@ -151,7 +151,7 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	case w.bytes > maxListBytes:
 		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: maxListBytes})
 	case last.fromCache: // the next page does not come from the server
-	case w.fetched == 1 && err == nil && last.peer != nil:
+	case err == nil && last.peer != nil:
 		w.session = w.session.boundTo(last.peer.Epoch())
 	case w.fetched > 1 && errors.Is(err, conn.ErrStale) && errors.As(err, &failed):
 		failed.Err = fmt.Errorf("%w: %w", ErrStaleCursor, failed.Err)

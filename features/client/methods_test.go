@@ -561,3 +561,18 @@ func TestMirroredArguments(t *testing.T) {
 		t.Errorf("in memory got the tools %q, %v, want %v", names, err, []string{"good", "bad"})
 	}
 }
+
+// Where nothing is mirrored, a list of the tools would change nothing for a call that was refused because of its headers.
+func TestRefusedHeadersWhereThereAreNone(t *testing.T) {
+	s := &fakeServer{answer: allAnswers(protocol.Latest)}
+	s.on(protocol.MethodCallTool, func(f frame, _ func(frame) []string) []string {
+		return []string{f.fault(protocol.CodeHeaderMismatch, `null`)}
+	})
+	session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest})
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"}); !errors.Is(err, &jsonrpc.Error{Code: protocol.CodeHeaderMismatch}) {
+		t.Errorf("got %v, want the error of the server", err)
+	}
+	if sent, want := s.methods(), []string{protocol.MethodDiscover, protocol.MethodCallTool}; !slices.Equal(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
+	}
+}

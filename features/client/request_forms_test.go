@@ -76,6 +76,34 @@ func TestTraceContextTravelsInMeta(t *testing.T) {
 	}
 }
 
+// Params with more members than are checked in one pass travel as they are, with their _meta and that of the session.
+func TestParamsWithManyMembers(t *testing.T) {
+	var many strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&many, `,"m%d":%d`, i, i)
+	}
+	for _, version := range []string{protocol.Latest, protocol.LatestLegacy} {
+		s := &fakeServer{answer: allAnswers(version)}
+		session := openFake(t, s, client.Options{ProtocolVersion: version})
+		params := json.RawMessage(`{"_meta":{"mine":{"a":[1]}}` + many.String() + `}`)
+		if _, err := session.Request(t.Context(), "latin/translate", params); err != nil {
+			t.Fatal(err)
+		}
+		got := s.received("latin/translate")[0]
+		if !strings.Contains(string(got.Params), many.String()) {
+			t.Errorf("%s: the server got %s, want %s in it", version, got.Params, many.String())
+		}
+		meta := metaOf(t, got)
+		if _, modern := meta[protocol.MetaProtocolVersion]; string(meta["mine"]) != `{"a":[1]}` || modern != protocol.IsModern(version) {
+			t.Errorf("%s: the server got the _meta %s", version, meta)
+		}
+		twice := json.RawMessage(`{"_meta":{}` + many.String() + `,"m1":1}`)
+		if _, err := session.Request(t.Context(), "latin/translate", twice); err == nil || !client.NotExecuted(err) {
+			t.Errorf("%s: with a member twice: got %v, want an error of a request that was not sent", version, err)
+		}
+	}
+}
+
 // A reference without a type is one to a resource if it has a URI, and otherwise one to a prompt. The params of the caller stay as they are.
 func TestTypesOfReferences(t *testing.T) {
 	s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}

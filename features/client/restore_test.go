@@ -460,6 +460,29 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A Watch goes on however often the server is lost while it reads.
+//
+// Guarantees: G-0030.5
+func TestWatchOutlivesServersThatDieWhileItReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		s.on(protocol.MethodReadResource, func(f frame, before func(frame) []string) []string {
+			if f.Link < 6 {
+				go s.cut()
+				return nil
+			}
+			return before(f)
+		})
+		session := openFake(t, s, client.Options{})
+		for contents, err := range session.Watch(t.Context(), "file:///1") {
+			if err != nil || contents.Text() != "content" || session.Status().Epoch != 6 {
+				t.Errorf("got %+v, %v of server %d, want the contents of server 6", contents, err, session.Status().Epoch)
+			}
+			break
+		}
+	})
+}
+
 // A Watch ends with an error that no other server would avoid, and at the end of its
 // context.
 //

@@ -245,7 +245,7 @@ func (s *session) awaitStart(abort bool) *supervisor.Child {
 	c := s.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !s.start.over {
+	if !s.start.over {
 		if s.start.ended == nil {
 			s.start.ended = make(chan struct{})
 		}

@@ -96,13 +96,15 @@ func TestPollsKeepTheirInterval(t *testing.T) {
 // Guarantees: G-0032.10
 func TestEachQuestionOfATaskIsAnsweredOnce(t *testing.T) {
 	for name, test := range map[string]struct {
+		status  string
 		key     func(poll int) string
 		answers int
 		want    error
 	}{
-		"the same question":   {func(int) string { return "a" }, 1, nil},
-		"another each time":   {func(n int) string { return fmt.Sprint(n) }, 5, client.ErrTooMany},
-		"two questions twice": {func(n int) string { return fmt.Sprint(n % 2) }, 2, nil},
+		"the same question":   {"input_required", func(int) string { return "a" }, 1, nil},
+		"another each time":   {"input_required", func(n int) string { return fmt.Sprint(n) }, 5, client.ErrTooMany},
+		"two questions twice": {"input_required", func(n int) string { return fmt.Sprint(n % 2) }, 2, nil},
+		"it does not wait":    {"working", func(int) string { return "a" }, 0, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var polls []time.Duration
@@ -110,7 +112,7 @@ func TestEachQuestionOfATaskIsAnsweredOnce(t *testing.T) {
 				if n > 12 {
 					return f.result(taskStatus("complete", "completed", made))
 				}
-				return f.result(taskStatus("complete", "input_required", asks(test.key(n))))
+				return f.result(taskStatus("complete", test.status, asks(test.key(n))))
 			})
 			answers := 0
 			session, err := connect(t, server, client.Options{Tasks: true, MaxRounds: 5, Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
