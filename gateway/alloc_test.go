@@ -61,20 +61,33 @@ func TestHiddenIsAsUnknown(t *testing.T) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		session := f.client(version, client.Options{})
 		everything(t, session)
-		refused := func(tool string) (text string, allocations float64) {
-			params := &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)}
-			allocations = testing.AllocsPerRun(1000, func() {
-				_, err := session.CallTool(t.Context(), params)
-				text = err.Error()
-			})
-			return strings.ReplaceAll(text, tool, "tool"), allocations
+		refused := func(tool string) string {
+			_, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)})
+			return strings.ReplaceAll(err.Error(), tool, "tool")
 		}
-		hidden, ofHidden := refused("b__who")
-		unknown, ofUnknown := refused("b__why")
-		if hidden != unknown || math.Abs(ofHidden-ofUnknown) >= 1 {
-			t.Errorf("%s, %v allocations; unknown: %s, %v", hidden, ofHidden, unknown, ofUnknown)
+		if hidden, unknown := refused("b__who"), refused("b__why"); hidden != unknown {
+			t.Errorf("%s; unknown: %s", hidden, unknown)
+		}
+		// In turns, and the least of each: a busy machine makes some calls dearer, and so are the first ones of a session.
+		ofHidden, ofUnknown := math.Inf(1), math.Inf(1)
+		for range 20 {
+			ofHidden = min(ofHidden, allocationsOfMany(func() { refused("b__who") }))
+			ofUnknown = min(ofUnknown, allocationsOfMany(func() { refused("b__why") }))
+		}
+		if math.Abs(ofHidden-ofUnknown) >= 1 {
+			t.Errorf("%v allocations; unknown: %v", ofHidden, ofUnknown)
 		}
 	}
+}
+
+// allocationsOfMany is not rounded: two calls that do the same must not come to lie at both sides of a whole number.
+func allocationsOfMany(call func()) float64 {
+	const calls = 50
+	return testing.AllocsPerRun(1, func() {
+		for range calls {
+			call()
+		}
+	}) / calls
 }
 
 func allocationsOf(t *testing.T, version string, s *server.Server, tool string) float64 {

@@ -55,8 +55,8 @@ func TestHowASessionEnds(t *testing.T) {
 		for kind, reason := range map[string]string{"Server": test.server, "Streams": test.streams} {
 			t.Run(name+" of "+kind, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					release := make(chan struct{})
-					in, out := newScriptedStream(test.read, release), newScriptedStream(test.write, release)
+					release, queued := make(chan struct{}), make(chan struct{})
+					in, out := newScriptedStream(test.read, release), newScriptedStream(once(queued, test.write), release)
 					in.stuck, out.stuck = strings.Contains(test.stuck, "read"), strings.Contains(test.stuck, "write")
 					var from transport.Transport = &Server{In: in, Out: out, Framing: test.framing}
 					if kind == "Streams" {
@@ -76,10 +76,9 @@ func TestHowASessionEnds(t *testing.T) {
 						if err := link.Send(transport.Outbound{Tag: tag + 1, Frame: []byte("1")}); err != nil {
 							t.Fatal(err)
 						}
-						if test.write == nil {
-							synctest.Wait() // the first one is being written
-						}
+						synctest.Wait() // the first one is being written
 					}
+					close(queued)
 					synctest.Wait()
 					link.Grant(transport.Main, 10)
 					if test.then != nil {
@@ -129,6 +128,17 @@ type scriptedStream struct {
 
 func newScriptedStream(do func([]byte) (int, error), release chan struct{}) *scriptedStream {
 	return &scriptedStream{do: do, closed: make(chan struct{}), release: release}
+}
+
+// once returns a function that does the same, but waits until it may.
+func once(may <-chan struct{}, do func([]byte) (int, error)) func([]byte) (int, error) {
+	if do == nil {
+		return nil
+	}
+	return func(p []byte) (int, error) {
+		<-may
+		return do(p)
+	}
 }
 
 func (s *scriptedStream) call(p []byte) (int, error) {
