@@ -62,6 +62,7 @@ func newFleetFor(t *testing.T, version string, servers map[string]*server.Server
 		o.ProtocolVersion = version
 		o.Conn.BackoffMin = time.Hour // nothing but a call makes a server try again
 		o.Conn.BackoffMax = time.Hour
+		o.Conn.StopGrace = 20 * time.Second // on a busy machine, what is to end takes longer than it should
 		if given != nil {
 			given(s, o)
 		}

@@ -89,6 +89,15 @@ func parse(t *testing.T, servers string) *mcpjson.File {
 func newSet(t *testing.T, o Options) *Set {
 	t.Helper()
 	t.Setenv(role, "yes")
+	given := o.Each
+	o.Each = func(of *mcpjson.Server, o *client.Options) {
+		if given != nil {
+			given(of, o)
+		}
+		if o.Conn.StopGrace == 0 {
+			o.Conn.StopGrace = 20 * time.Second // a busy machine takes its time to end a process
+		}
+	}
 	s := New(protocol.Implementation{Name: "test", Version: "1"}, o)
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {
