@@ -89,3 +89,21 @@ func TestPeersAreReadInOrder(t *testing.T) {
 		t.Error("a member is not known")
 	}
 }
+
+// Who changes the table while the loop is busy is heard when it is not any more: it looks at once, not at its next time.
+func TestAChangeOfTheTableIsNotLost(t *testing.T) {
+	n := Alone(Options{Cluster: "test", Node: "a", Key: make([]byte, KeySize)})
+	for range 3 {
+		n.poke()
+	}
+	select {
+	case <-n.kick:
+	default:
+		t.Error("nobody remembers that the table has changed")
+	}
+	select {
+	case <-n.kick:
+		t.Error("changes before the loop looks are remembered one by one")
+	default:
+	}
+}

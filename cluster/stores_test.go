@@ -515,3 +515,36 @@ func sha256Of(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]
 }
+
+// While the engine is away, nothing is said of a task: not that it was deleted, and not that there is none.
+func TestTasksWithoutTheEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		now := time.Now()
+		r := &server.TaskRecord{
+			Task:  protocol.DetailedTask{Task: protocol.Task{TaskID: "a", Status: protocol.TaskWorking, CreatedAt: now.Format(time.RFC3339), LastUpdatedAt: now.Format(time.RFC3339)}},
+			Owner: "ada", Client: "ada", Created: now, Expires: now.Add(time.Hour),
+		}
+		if err := nodes[0].Tasks().Save(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		store := nodes[1].Tasks()
+		if _, err := store.Load(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		engines[1].Cut()
+		for name, ask := range map[string]func() error{
+			"Delete": func() error { return store.Delete(t.Context(), "a") },
+			"Load":   func() error { _, err := store.Load(t.Context(), "a"); return err },
+			"Save":   func() error { return store.Save(t.Context(), r) },
+		} {
+			if err := ask(); err == nil || errors.Is(err, server.ErrNotFound) {
+				t.Errorf("%s: got %v, want that the engine is away", name, err)
+			}
+		}
+		engines[1].Heal()
+		if _, err := nodes[2].Tasks().Load(t.Context(), "a"); err != nil {
+			t.Errorf("the task is gone: %v", err)
+		}
+	})
+}

@@ -494,3 +494,21 @@ func TestCallDoesNotPutOffTheNextCheck(t *testing.T) {
 		t.Errorf("got %v, missed %v; want sendProbe and a missed probe although nothing waits", next, missed)
 	}
 }
+
+// A peer that was heard while a call waits for it is not probed until it has been silent for the whole time, wherever
+// the check before that was.
+//
+// Guarantees: G-0025.7
+func TestPeerThatWasHeardDuringACallIsNotProbed(t *testing.T) {
+	for _, heard := range []instant{time.Second, 4 * time.Second, 5 * time.Second} {
+		var l liveness
+		l.begin(0, 5*time.Second, time.Minute)
+		l.hear(heard)
+		if next, missed := l.watch(5*time.Second, true); next != keepWaiting || missed || l.dueAt != heard+5*time.Second {
+			t.Errorf("heard at %v: got %v, missed %v, and the next check at %v, want keepWaiting until %v", heard, next, missed, l.dueAt, heard+5*time.Second)
+		}
+		if next, _ := l.watch(l.dueAt, true); next != sendProbe {
+			t.Errorf("heard at %v: got %v after the whole time, want sendProbe", heard, next)
+		}
+	}
+}

@@ -2,9 +2,11 @@ package conn
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Without hooks, a call and a notification make no allocation for them, and read no clock.
@@ -54,5 +56,26 @@ func TestLostIncarnationStaysGone(t *testing.T) {
 	}
 	if err := l.stuck(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A message that is too large for its link is not sent again, also if the link says more about it than that. One that was lost with
+// a link that had got too much from its peer is.
+func TestTooLargeAlsoIfTheErrorIsWrapped(t *testing.T) {
+	tooLarge := &transport.OversizedError{Limit: 1, Size: 2}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"itself":        {tooLarge, true},
+		"wrapped":       {fmt.Errorf("sending to x: %w", tooLarge), true},
+		"of the link":   {Reason{Kind: Oversized, Err: tooLarge}, false},
+		"another":       {transport.ErrClosed, false},
+		"none":          {nil, false},
+		"link, wrapped": {fmt.Errorf("x: %w", Reason{Kind: Oversized, Err: tooLarge}), false},
+	} {
+		if got := isTooLarge(c.err); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
 	}
 }

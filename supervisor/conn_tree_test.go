@@ -333,7 +333,13 @@ type countingStore struct{ held atomic.Int64 }
 
 func (c *countingStore) Claim(context.Context, registry.Claim) (registry.Release, error) {
 	c.held.Add(1)
-	return func(context.Context) error { c.held.Add(-1); return nil }, nil
+	return func(ctx context.Context) error {
+		if ctx.Err() != nil { // as a Store does that needs the network
+			return context.Cause(ctx)
+		}
+		c.held.Add(-1)
+		return nil
+	}, nil
 }
 
 func (*countingStore) Watch(context.Context) iter.Seq2[map[string]string, error] {

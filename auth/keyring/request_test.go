@@ -13,12 +13,13 @@ import (
 	"github.com/zalando/go-keyring"
 )
 
-// A lockedRing waits in each Get until it is unlocked.
+// A lockedRing waits in each Get until it is unlocked. It has one secret, under the names of the one Set.
 type lockedRing struct {
 	unlocked chan struct{}
 
 	mu         sync.Mutex
 	secret     string
+	names      [2]string // of the program and the user
 	gets, sets int
 }
 
@@ -29,21 +30,21 @@ func (r *lockedRing) enter(count *int) {
 	<-r.unlocked
 }
 
-func (r *lockedRing) Get(_, _ string) (string, error) {
+func (r *lockedRing) Get(service, user string) (string, error) {
 	r.enter(&r.gets)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.secret == "" {
+	if r.secret == "" || r.names != [2]string{service, user} {
 		return "", keyring.ErrNotFound
 	}
 	return r.secret, nil
 }
 
-func (r *lockedRing) Set(_, _, secret string) error {
+func (r *lockedRing) Set(service, user, secret string) error {
 	r.enter(&r.sets)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.secret = secret
+	r.secret, r.names = secret, [2]string{service, user}
 	return nil
 }
 

@@ -3,9 +3,11 @@ package resource_test
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -359,4 +361,30 @@ func keysOf(a *authtest.Answer) (keys []any) {
 		keys = append(keys, key)
 	}
 	return keys
+}
+
+// An unreachable network notes what is asked of it.
+type unreachable func(*http.Request)
+
+func (f unreachable) RoundTrip(r *http.Request) (*http.Response, error) {
+	f(r)
+	return nil, errors.New("nobody is there")
+}
+
+// The metadata of an issuer is asked for under the path of its URL as it is written there.
+func TestPathOfAnIssuerStaysAsItIs(t *testing.T) {
+	for path, want := range map[string]string{"/tenant%20a": "/tenant%20a", "/a/b/": "/a/b"} {
+		var asked []string
+		nowhere := unreachable(func(r *http.Request) { asked = append(asked, r.URL.EscapedPath()) })
+		g, as := newGuard(t, func(o *resource.Options) {
+			o.Issuers[0].URL, o.HTTP = "https://as.example"+path, &http.Client{Transport: nowhere}
+		}, authtest.Options{})
+		if _, denied := check(t, g, bearer(as.IssueClaims(map[string]any{"iss": "https://as.example" + path, "sub": "ada"}))); denied == nil {
+			t.Errorf("%s: a token of an issuer that nobody has reached was accepted", path)
+		}
+		all := []string{"/.well-known/oauth-authorization-server" + want, "/.well-known/openid-configuration" + want, want + "/.well-known/openid-configuration"}
+		if !slices.Equal(asked, all) {
+			t.Errorf("%s: asked for %q, want %q", path, asked, all)
+		}
+	}
 }

@@ -551,6 +551,12 @@ func TestRequestedRevisionIsUsedOrFails(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(withResult(`{"supportedVersions":7}`))
+		if _, err := connect(t, s, modern, time.Minute); !errors.As(err, new(*client.ResultError)) || !strings.Contains(err.Error(), "supportedVersions") {
+			t.Errorf("garbage: got %v, want what is wrong with the answer", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(withResult(`{"supportedVersions":["2025-06-18"],"capabilities":{}}`))
 		if _, err := connect(t, s, modern, time.Minute); err == nil || !strings.Contains(err.Error(), "2025-06-18") {
 			t.Errorf("got %v, want the revisions of the server in it", err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -256,4 +257,34 @@ func TestOperationsAreAllowedBeforeDelivery(t *testing.T) {
 	if served, _ := legacy.took(); len(served) != 2 {
 		t.Errorf("an allowed batch: served %q, want 2 elements", served)
 	}
+}
+
+// An endless context is of a program that serves requests without a server of net/http: it does not end with the request.
+type endless struct {
+	context.Context
+	never chan struct{}
+}
+
+func (e endless) Done() <-chan struct{} { return e.never }
+
+// A stream whose caller has an end leaves nothing when it is over, whatever its own context does: the bubble ends only without
+// goroutines.
+func TestNothingIsLeftOfAStreamWithAnEnd(t *testing.T) {
+	o := HandlerOptions{Check: func(*http.Request) (Caller, *Denial) {
+		return callerUntil{"ada", time.Now().Add(time.Hour)}, nil
+	}}
+	inBubble(t, o, false, func(t *testing.T, b *bench) {
+		session, _ := b.begin()
+		w := httptest.NewRecorder()
+		var stream sync.WaitGroup
+		stream.Go(func() {
+			serveHTTP(b.handler, w, newRequest("GET", "", "Accept: text/event-stream", headerSession+": "+session).WithContext(endless{t.Context(), make(chan struct{})}))
+		})
+		synctest.Wait()
+		b.send("DELETE", session)
+		stream.Wait()
+		if w.Code != http.StatusOK {
+			t.Errorf("got %d %s, want 200", w.Code, w.Body)
+		}
+	})
 }

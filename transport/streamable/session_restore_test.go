@@ -142,6 +142,32 @@ func TestRestoreForAnotherIdentityFirst(t *testing.T) {
 	})
 }
 
+// While a session is being restored, the store is asked for it once, whoever else wants it: what a second attempt gets or
+// gives back would be the session of the first.
+//
+// Guarantees: G-0073.5, G-0073.6
+func TestOneRestoreAtATimeWhoeverAsks(t *testing.T) {
+	inStore(t, HandlerOptions{Identify: byUser}, func(t *testing.T, b *bench, store *NodeStore) {
+		session, release := moved(t, store.shared, "ada"), make(chan struct{})
+		store.taking = func(context.Context, string) error { <-release; return nil }
+		var all sync.WaitGroup
+		for _, user := range []string{"ada", "eve", "ada"} {
+			all.Go(func() {
+				want := map[string]int{"ada": http.StatusOK, "eve": http.StatusForbidden}[user]
+				if status, body := b.ask(session, userHeader(user)); status != want {
+					t.Errorf("%s got %d %s, want %d", user, status, body, want)
+				}
+			})
+			synctest.Wait()
+		}
+		close(release)
+		all.Wait()
+		if takes := store.of("Take"); len(takes) != 1 {
+			t.Errorf("the store was asked %d times, want once: %+v", len(takes), takes)
+		}
+	})
+}
+
 // A careless store ignores identities.
 type careless struct{ *NodeStore }
 
