@@ -4,11 +4,15 @@ package command
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -49,7 +53,12 @@ func TestASessionOutlivesItsGateway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one", "two")
 	up := startUp(t, path)
-	session := up.client(protocol.LatestLegacy)
+	var away sync.RWMutex // a client that has been refused twice begins a new session, however long a gateway takes to start
+	session := up.clientOver(protocol.LatestLegacy, &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		away.RLock()
+		defer away.RUnlock()
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}})
 	echo := func() error {
 		_, err := client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "hello"})
 		return err
@@ -58,9 +67,13 @@ func TestASessionOutlivesItsGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, children := session.Status().Epoch, []int{pidOf(t, path, "one"), pidOf(t, path, "two")}
+	away.Lock()
+	there := sync.OnceFunc(away.Unlock)
+	defer there()
 	up.kill(children...)
 	address := regexp.MustCompile(`[0-9.]+:[0-9]+`).FindString(up.url)
 	again := startUpAt(t, path, address)
+	there()
 	for began := time.Now(); ; {
 		err := echo()
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,7 +82,13 @@ func (r *upRun) end() {
 
 func (r *upRun) client(version string) *client.Session {
 	r.t.Helper()
-	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{ProtocolVersion: version}).Connect(r.t.Context(), &streamable.Client{URL: r.url})
+	return r.clientOver(version, nil)
+}
+
+// clientOver connects a client that sends its requests over web; nil: over one of its own.
+func (r *upRun) clientOver(version string, web *http.Client) *client.Session {
+	r.t.Helper()
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{ProtocolVersion: version}).Connect(r.t.Context(), &streamable.Client{URL: r.url, HTTP: web})
 	if err != nil {
 		r.t.Fatal(err)
 	}
