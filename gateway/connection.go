@@ -37,6 +37,7 @@ type connection struct {
 	subject subject                   // of its user
 	name    atomic.Pointer[string]    // by which people know its user; nil: there is none
 	woken   atomic.Pointer[time.Time] // when a call woke it last; nil: it has answered a call since
+	login   seenLogin                 // of its user
 
 	mu    sync.Mutex
 	level sentLevel

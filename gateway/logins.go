@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -106,6 +107,32 @@ func (d *desk) login(s *mcpjson.Server, identity string, subject *subject) (*aut
 	return auth.New(o), nil
 }
 
+// lookAgain is between two looks at the store, by one connection, for whether its user is still logged in.
+const lookAgain = time.Second
+
+// A seenLogin is what a connection knows of the login of its user. Only where a login was seen, it can be missed: some servers want none.
+type seenLogin struct {
+	seen   atomic.Bool
+	looked atomic.Pointer[time.Time]
+}
+
+// mayLook reports whether to look at the store at this time.
+func (l *seenLogin) mayLook() bool {
+	last := l.looked.Load()
+	if last != nil && time.Since(*last) < lookAgain {
+		return false
+	}
+	now := time.Now()
+	return l.looked.CompareAndSwap(last, &now)
+}
+
+// note keeps that the user has logged in just now.
+func (l *seenLogin) note() {
+	now := time.Now()
+	l.looked.Store(&now)
+	l.seen.Store(true)
+}
+
 type subjectKey struct{}
 
 // WithSubjectToken returns the context for a request whose client has shown this access token, or identity token. It is exchanged at servers whose entries say so, and sent to the issuer
@@ -174,16 +201,16 @@ func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, identity string, sc
 	return "", err
 }
 
-// has reports whether a user has a login at a server, which the server may not accept any more. What was exchanged is kept nowhere.
-func (d *desk) has(ctx context.Context, s *mcpjson.Server, user string) bool {
-	o, err := d.options(s, user)
+// has reports whether who has an identity has a login at a server, which the server may not accept any more. What was exchanged is kept nowhere.
+func (d *desk) has(ctx context.Context, s *mcpjson.Server, identity string) (bool, error) {
+	o, err := d.options(s, d.person(identity))
 	if err != nil || s.Settings.Exchange != nil {
-		return false
+		return false, err
 	}
 	login := auth.New(o)
 	defer login.Close()
 	e, err := login.Status(ctx)
-	return err == nil && e != nil
+	return e != nil, err
 }
 
 // open returns a link for the login of a user. One to a server that had the name before is another one.

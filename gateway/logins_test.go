@@ -84,6 +84,7 @@ type vault struct {
 	as      *authtest.Server
 	logins  auth.Store // of users
 	log     journal
+	records recorder
 
 	asked    chan string // ids of pages that a client was asked to open
 	finished chan string // and of those on which it was told that its user has finished
@@ -116,7 +117,7 @@ func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	serveAt(t, behind, v.recorded(v.as.Protect(endpoint)))
 
 	o := gateway.Options{Login: v.login, UserLogins: &gateway.UserLogins{Person: func(identity string) string { return strings.TrimSuffix(identity, "-again") }, For: authfile.Options{Defaults: auth.Options{Store: v.logins, ClientName: "test"}}.For}}
-	o.Client.ProtocolVersion = back
+	o.Client.ProtocolVersion, o.Audit = back, v.records.write
 	o.Client.Conn.Log = slog.New(slog.NewTextHandler(&v.log, nil))
 	v.gateway = gateway.New(o)
 	front := httptest.NewUnstartedServer(nil)

@@ -185,6 +185,7 @@ func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *a
 		away.noUser, away.Login, away.Reason, away.NextAttempt = true, page, err.Error(), time.Time{}
 		return away
 	}
+	c.login.note()
 	g.wakeLoggedIn(ctx, u, c)
 	return nil
 }
@@ -193,11 +194,30 @@ func (g *Gateway) logIn(ctx context.Context, u *upstream, c *connection, away *a
 // connections only.
 func (g *Gateway) isLoggedIn(ctx context.Context, u *upstream, c *connection) bool {
 	session, running := g.lifecycle.session(u, c)
-	if !running || !needsPerson(session.Status()) || !g.logins.has(ctx, u.perUser, c.place.Owner.User) {
+	if !running || !needsPerson(session.Status()) {
 		return false
 	}
+	if has, err := g.logins.has(ctx, u.perUser, c.place.Owner.User); !has || err != nil {
+		return false
+	}
+	c.login.note()
 	g.wakeLoggedIn(ctx, u, c)
 	return true
+}
+
+// endIfLoggedOut ends a connection whose user was logged out by somebody else, such as another gateway of the cluster: what this one still has in memory would be used until
+// the server refuses it. While the store cannot be read, nothing is known.
+func (g *Gateway) endIfLoggedOut(ctx context.Context, u *upstream, c *connection) {
+	if u.perUser.Settings.Exchange != nil || !c.login.mayLook() {
+		return
+	}
+	switch has, err := g.logins.has(ctx, u.perUser, c.place.Owner.User); {
+	case err != nil:
+	case has:
+		c.login.seen.Store(true)
+	case c.login.seen.Load():
+		g.lifecycle.logOut(u, c)
+	}
 }
 
 // wakeLoggedIn makes a connection try again that has waited for a login, and waits until it does.

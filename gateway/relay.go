@@ -321,8 +321,11 @@ func (g *Gateway) attempts(ctx context.Context, u *upstream, method string, para
 	if request := server.RequestFrom(ctx); request != nil {
 		c.noteName(g.naming.of(request.Origin))
 	}
-	if u.perUser != nil && c.subject.note(ctx) {
-		g.wakeLoggedIn(ctx, u, c) // if the one before was not accepted, this one may be
+	if u.perUser != nil {
+		g.endIfLoggedOut(ctx, u, c)
+		if c.subject.note(ctx) {
+			g.wakeLoggedIn(ctx, u, c) // if the one before was not accepted, this one may be
+		}
 	}
 	result, away, err := g.attempt(ctx, u, c, method, params)
 	if away == nil || !away.noLogin || u.perUser == nil {

@@ -150,6 +150,7 @@ func (g *Gateway) owned(u *upstream) (all []admin.Connection) {
 		}
 		c := admin.ConnectionOf(p.Owner.User, program, uses[i].Since, uses[i].Calls, status)
 		c.Name, _ = p.Value.userOf()
+		c.Login = u.perUser != nil && u.perUser.Settings.Exchange == nil
 		all = append(all, c)
 	}
 	return all

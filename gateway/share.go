@@ -123,6 +123,12 @@ func (l *lifecycle) endCopy(u *upstream, p *place) {
 	grace, cancel := context.WithTimeout(context.Background(), endGrace)
 	defer cancel()
 	if err := l.set.StopCopyIf(grace, u.Name, p.Value.as, func() bool { return true }); err != nil {
-		l.log.Warn("bowline: a connection that nobody uses did not end properly", "server", u.Name, "error", err)
+		l.log.Warn("bowline: a connection of a user did not end properly", "server", u.Name, "error", err)
 	}
+}
+
+// logOut ends the session of an owner whose user was logged out. If the owner calls again, a new one begins, with what the store has then.
+func (l *lifecycle) logOut(u *upstream, c *connection) {
+	c.login.seen.Store(false)
+	l.endCopy(u, c.place)
 }

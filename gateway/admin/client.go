@@ -83,6 +83,11 @@ func (c *Client) Approve(ctx context.Context, server string, tools ...string) er
 	return c.post(ctx, "/v1/pins/"+url.PathEscape(server)+"?"+url.Values{"tool": tools}.Encode())
 }
 
+// Logout ends the login of a user at a server, and the user's connections with it.
+func (c *Client) Logout(ctx context.Context, server, user string) error {
+	return c.post(ctx, "/v1/logout/"+url.PathEscape(server)+"?"+url.Values{"user": {user}}.Encode())
+}
+
 // Reload makes the gateway read its file again.
 func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/reload") }
 

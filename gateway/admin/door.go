@@ -34,6 +34,9 @@ type Gateway interface {
 	// that. It fails as Do does.
 	Approve(ctx context.Context, server string, tools ...string) error
 
+	// Logout ends the login of a user, by an identity, at a server: it is removed and revoked, and the user's connections end. It fails as Do does.
+	Logout(ctx context.Context, server, user string) error
+
 	// Reload reads the file again. If that fails, nothing has changed.
 	Reload(ctx context.Context) error
 

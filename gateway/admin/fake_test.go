@@ -85,6 +85,13 @@ func (f *fake) Approve(_ context.Context, server string, tools ...string) error 
 	return f.broken
 }
 
+func (f *fake) Logout(_ context.Context, server, user string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = append(f.done, fmt.Sprintf("logout %s %q", server, user))
+	return f.broken
+}
+
 func (f *fake) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -136,7 +136,8 @@ type Connection struct {
 	State   State
 	Reason  string // why it is not Ready
 	Since   time.Time
-	Calls   int // requests and subscriptions
+	Calls   int  // requests and subscriptions
+	Login   bool // the user logs in at the server: see Gateway.Logout
 }
 
 // ConnectionOf describes a connection; nil: its next request starts it.

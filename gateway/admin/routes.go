@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -45,6 +46,7 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("POST /v1/servers/{server}/{action}", e.acts(e.act))
 	mux.Handle("GET /v1/pins", e.shows(e.pins))
 	mux.Handle("POST /v1/pins/{server}", e.acts(e.approve))
+	mux.Handle("POST /v1/logout/{server}", e.acts(e.logout))
 	mux.Handle("POST /v1/reload", e.acts(e.reload))
 	if e.guard.local {
 		mux.Handle("POST /v1/end", e.acts(e.end))
@@ -121,6 +123,17 @@ func (e *entrance) approve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	done(w, r, e.gateway.Approve(r.Context(), r.PathValue("server"), r.Form["tool"]...))
+}
+
+// logout ends the login of the user that is named as user. Who has no login at the gateway has the name "", so it must be there.
+func (e *entrance) logout(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil || len(r.Form["user"]) != 1 {
+		fail(w, r, http.StatusBadRequest, cmp.Or(err, errors.New("name one user")))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actTime)
+	defer cancel()
+	done(w, r, e.gateway.Logout(ctx, r.PathValue("server"), r.Form.Get("user")))
 }
 
 // reload answers when the file was applied or refused, and does not wait until servers have started.

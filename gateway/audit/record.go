@@ -37,7 +37,7 @@ type Record struct {
 	ID        string `json:"id,omitempty"` // of the request
 
 	Method   string  `json:"method,omitempty"`
-	Name     string  `json:"name,omitempty"`   // what the client has called: a tool, a prompt, a URI
+	Name     string  `json:"name,omitempty"`   // what the client has called: a tool, a prompt, a URI; of a logout, whose it was
 	Server   string  `json:"server,omitempty"` // that it was passed on to; "": to none
 	Own      string  `json:"own,omitempty"`    // what the server calls it
 	Rule     string  `json:"rule,omitempty"`   // that decided

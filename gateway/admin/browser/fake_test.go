@@ -56,6 +56,8 @@ func (f *fake) Pins() []admin.Pin { return f.detail.Pins }
 
 func (f *fake) Approve(context.Context, string, ...string) error { return nil }
 
+func (f *fake) Logout(context.Context, string, string) error { return nil }
+
 func (f *fake) Reload(context.Context) error { return nil }
 
 func (f *fake) Stderr(string) (admin.Log, bool) { return &f.tail, true }

@@ -64,7 +64,7 @@ func halfOpen(t *testing.T, o authtest.Options) (as *authtest.Server, resource s
 // TestUpLogsUsersIn lets each user log in at a server, for himself. That outlives the gateway, in files that
 // nobody else can read.
 //
-// Guarantees: G-0102.8
+// Guarantees: G-0102.8, G-0102.13
 func TestUpLogsUsersIn(t *testing.T) {
 	_, resource := halfOpen(t, authtest.Options{})
 	config := t.TempDir()
@@ -123,6 +123,11 @@ func TestUpLogsUsersIn(t *testing.T) {
 	defer up.end()
 	if text := call(ada); text != "hello" {
 		t.Errorf("ada, after a restart: %s", text)
+	}
+	bowline(t, "", "logout-user", "one", "token ada", "--file", path).want(t, 0, "", "")
+	bowline(t, "", "logout-user", "one", "token ada", "--file", path).want(t, 4, "", "has no login at one")
+	if text := call(ada); !strings.Contains(text, "needs the login of this user") {
+		t.Errorf("ada, who was logged out: %s", text)
 	}
 	found := 0
 	err = filepath.WalkDir(filepath.Join(config, "bowline", "logins"), func(path string, d fs.DirEntry, err error) error {
