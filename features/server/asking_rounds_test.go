@@ -25,6 +25,9 @@ func TestACallAsksAtMostMaxRoundsTimes(t *testing.T) {
 	insists := func(ctx context.Context, _ struct{}) (string, error) {
 		for n := 1; ; n++ {
 			if err := server.Confirm(ctx, fmt.Sprintf("Sure, for the %d. time?", n)); err != nil {
+				if c := server.RequestFrom(ctx); c.Session != nil && !errors.Is(err, server.ErrUnanswered) && !errors.Is(err, server.ErrInputRequired) {
+					t.Errorf("got %v, want %v", err, server.ErrUnanswered)
+				}
 				return "", err
 			}
 		}

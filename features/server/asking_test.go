@@ -517,3 +517,24 @@ func TestToolsWithAnOutputSchemaAsk(t *testing.T) {
 		}
 	})
 }
+
+// A middleware that answers a question with something else fails the question, and no other code of the program sees what it is.
+func TestMiddlewareThatAnswersWithSomethingElse(t *testing.T) {
+	o := server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			if r.Outgoing && !r.Notification {
+				return "yes", nil
+			}
+			return next(ctx, r)
+		}
+	}}}
+	s := newServer(o)
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return "agreed", server.Confirm(ctx, "Sure?")
+	}, server.Asks(server.Waits, forms))
+	w := dial(t, s)
+	w.initializeWith(protocol.Version20251125, `{"elicitation":{}}`)
+	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != `the answer to "1" is not valid: it is a string` {
+		t.Errorf("got %+v", got)
+	}
+}

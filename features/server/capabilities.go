@@ -47,7 +47,7 @@ func (cs *capabilities) modern() *protocol.ServerCapabilities {
 	last := cs.offered.Load()
 	if last == nil || last.features != now {
 		// Goroutines that find an outdated one at the same time make equal ones; which of them stays does not matter.
-		last = &offer{now, *cs.of(true)}
+		last = &offer{now, *cs.of(now, true)}
 		cs.offered.Store(last)
 	}
 	return &last.capabilities
@@ -55,27 +55,27 @@ func (cs *capabilities) modern() *protocol.ServerCapabilities {
 
 // of returns the capabilities that follow from the features, in addition to
 // Options.Capabilities.
-func (cs *capabilities) of(modern bool) *protocol.ServerCapabilities {
+func (cs *capabilities) of(now features, modern bool) *protocol.ServerCapabilities {
 	s := cs.server
 	c := s.options.Capabilities
 	c.Logging = &protocol.Capability{}
-	if s.tools.Used() {
+	if now.tools {
 		c.Tools = &protocol.ListCapability{ListChanged: true}
 	}
-	if s.prompts.Used() {
+	if now.prompts {
 		c.Prompts = &protocol.ListCapability{ListChanged: true}
 	}
-	if s.resources.Used() || s.resources.templates.Used() || s.options.OnSubscribe != nil {
+	if now.resources {
 		subscribe := s.options.OnSubscribe != nil || c.Resources != nil && c.Resources.Subscribe
 		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: subscribe}
 	}
 	s.tasks.offer(&c, modern)
-	if added := s.extensions.Load(); modern && added != nil {
-		for name, settings := range *added {
+	if modern && now.extensions != nil {
+		for name, settings := range *now.extensions {
 			c.Extensions = withExtension(c.Extensions, name, settings)
 		}
 	}
-	if s.completions.used.Load() {
+	if now.completion {
 		c.Completions = &protocol.Capability{}
 	}
 	return &c
@@ -98,7 +98,7 @@ func (cs *capabilities) introduction(version string) *introduction {
 		return last
 	}
 	last = &introduction{features: now, result: protocol.InitializeResult{
-		ProtocolVersion: version, Capabilities: *cs.of(false), ServerInfo: s.info, Instructions: s.options.Instructions,
+		ProtocolVersion: version, Capabilities: *cs.of(now, false), ServerInfo: s.info, Instructions: s.options.Instructions,
 	}}
 	if len(s.options.Middleware) == 0 {
 		last.encoded, _ = protocol.Marshal(&last.result) // the error is ignored here, because encode reports it to each client

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // A vanishingFS lists a file that is gone when somebody looks at it.
@@ -155,5 +156,24 @@ func TestHiddenFilesAreTheProgramsChoice(t *testing.T) {
 				t.Errorf("hidden ones are served: %t: %s: got %s, %v", hidden, name, got.Result, got.Error)
 			}
 		}
+	}
+}
+
+// An unreadableFS finds a file that cannot be read.
+type unreadableFS struct{ fstest.MapFS }
+
+func (unreadableFS) ReadFile(string) ([]byte, error) {
+	return nil, &fs.PathError{Op: "open", Path: "/home/ada/secret", Err: fs.ErrPermission}
+}
+
+// A file that is there and cannot be read is not found, and its client does not learn why.
+//
+// Guarantees: G-0029.5
+func TestFilesThatCannotBeRead(t *testing.T) {
+	s := newServer(server.Options{})
+	s.AddFiles("file:///docs", unreadableFS{fstest.MapFS{"a": {Data: []byte("text")}}}, server.FilesOptions{})
+	got := dial(t, s).wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "resources/read", `"uri":"file:///docs/a"`))
+	if got.Message != "resource not found: file:///docs/a" || string(got.Data) != `{"uri":"file:///docs/a"}` {
+		t.Errorf("got %q, %s", got.Message, got.Data)
 	}
 }

@@ -95,7 +95,7 @@ func shown(t *rapid.T, c *call, params string) string {
 func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	from := &peer{server: &s.host}
-	from.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(false)})
+	from.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(s.capabilities.has(), false)})
 	rapid.Check(t, func(t *rapid.T) {
 		members := strings.TrimPrefix(rapid.SampledFrom(traces).Draw(t, "trace"), ",")
 		params := begun(t, `{`+members+`}`, rapid.SampledFrom(rests).Draw(t, "rest"))
@@ -223,7 +223,7 @@ func TestModernCapabilitiesAreComputedOnce(t *testing.T) {
 		t.Errorf("before: %p and %p, tools %v", offered, again, again.Tools)
 	}
 	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
-	if now, all := s.capabilities.modern(), s.capabilities.of(true); now.Tools == nil || !reflect.DeepEqual(now, all) {
+	if now, all := s.capabilities.modern(), s.capabilities.of(s.capabilities.has(), true); now.Tools == nil || !reflect.DeepEqual(now, all) {
 		t.Errorf("after: got %+v, want %+v", now, all)
 	}
 }

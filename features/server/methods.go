@@ -187,7 +187,7 @@ func complete(result json.RawMessage) json.RawMessage {
 		return result
 	}
 	const member = `{"resultType":"` + protocol.ResultComplete + `",`
-	return appendRest([]byte(member), len("{"), result)
+	return appendRest([]byte(member), result)
 }
 
 // A connHandler serves the messages of one link.

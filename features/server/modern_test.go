@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // context20260728 contains the members of _meta with which a modern request describes
@@ -350,4 +353,34 @@ func TestModernRequestsShareAClientOnlyIfEqual(t *testing.T) {
 		}
 	}
 	w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"who","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
+}
+
+// The end of a connection names the revision that was spoken: that of the session, or of the last modern request, also if an
+// earlier link has brought the same _meta.
+func TestEndsNameTheRevision(t *testing.T) {
+	ends := make(chan string, 10)
+	o := server.Options{}
+	o.Conn.Hooks.Transition = func(e telemetry.Transition) {
+		if e.From == string(conn.Ready) {
+			ends <- e.Version
+		}
+	}
+	s := newServer(o)
+	ask := func(frame string) func(*rawPeer) { return func(w *rawPeer) { w.ask(frame) } }
+	for _, c := range []struct {
+		want string
+		say  func(*rawPeer)
+	}{
+		{protocol.Latest, ask(modern(`1`, "tools/list", ``))},
+		{protocol.Latest, ask(modern(`1`, "server/discover", ``))},
+		{protocol.Version20250618, func(w *rawPeer) { w.initialize(protocol.Version20250618); w.ask(modern(`1`, "server/discover", ``)) }},
+		{"", ask(strings.Replace(modern(`1`, "server/discover", ``), protocol.Latest, "2031-01-01", 1))},
+	} {
+		w := dial(t, s)
+		c.say(w)
+		w.link.Close(0)
+		if got := testenv.Receive(t, ends, "the end of a connection"); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
 }

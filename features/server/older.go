@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -174,26 +175,18 @@ type member struct {
 }
 
 // membersOf returns the members of an object in their order, in which a user sees the
-// fields of a form.
+// fields of a form. The object is valid JSON: the whole form was decoded before.
 func membersOf(object json.RawMessage) (members []member, err error) {
 	from := jsontext.NewDecoder(bytes.NewReader(object))
-	start, err := from.ReadToken()
-	if err == nil && start.Kind() != '{' {
-		err = errors.New("it is no object")
+	if from.PeekKind() != '{' {
+		return nil, errors.New("it is no object")
 	}
+	_, err = from.ReadToken()
 	for err == nil && from.PeekKind() == '"' {
-		var name jsontext.Token
-		if name, err = from.ReadToken(); err != nil {
-			break
-		}
+		name, unread := from.ReadToken()
 		text := name.String() // the next read makes the token invalid
-		var value jsontext.Value
-		if value, err = from.ReadValue(); err == nil {
-			members = append(members, member{text, json.RawMessage(bytes.Clone(value))})
-		}
-	}
-	if err == nil {
-		_, err = from.ReadToken()
+		value, unreadable := from.ReadValue()
+		members, err = append(members, member{text, json.RawMessage(bytes.Clone(value))}), cmp.Or(unread, unreadable)
 	}
 	return members, err
 }
@@ -235,11 +228,11 @@ func lacks(object json.RawMessage, name string) bool {
 	return value == nil
 }
 
-// appendRest appends an object to dst, which has its opening brace already, and from start on members with a comma behind
-// each.
-func appendRest(dst []byte, start int, object json.RawMessage) []byte {
+// appendRest appends an object to dst, which has its opening brace already, and members that the object lacks with a comma behind
+// each: at least one if the object has none.
+func appendRest(dst []byte, object json.RawMessage) []byte {
 	rest := bytes.TrimLeft(object[len("{"):], " \t\r\n")
-	if len(dst) > start && len(rest) > 0 && rest[0] == '}' {
+	if bytes.HasPrefix(rest, []byte{'}'}) {
 		dst = dst[:len(dst)-len(",")]
 	}
 	return append(dst, rest...)

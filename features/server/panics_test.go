@@ -363,3 +363,23 @@ func TestPanicOfATask(t *testing.T) {
 		})
 	}
 }
+
+// A server without OnUnsubscribe has nobody to tell that a subscription has ended, and reports no panic.
+func TestSubscriptionsEndWithoutAHook(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		o, panics := reporting(server.Options{OnSubscribe: func(context.Context, string) error { return nil }})
+		s := newServer(o)
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		for _, uri := range []string{"x://a", "x://b"} {
+			w.ask(about(protocol.MethodSubscribe, uri))
+		}
+		w.ask(about(protocol.MethodUnsubscribe, "x://a"))
+		modernly := dial(t, s)
+		modernly.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a"]}`))
+		modernly.want("acknowledged")
+		w.link.Close(0)
+		modernly.link.Close(0)
+		wantPanics(t, panics)
+	})
+}

@@ -372,7 +372,8 @@ func TestListChangedKnowsItsKinds(t *testing.T) {
 	}
 }
 
-// A RawHandler never sees the state of a round, also where no answers come with it, and what is no object never comes to it.
+// A RawHandler sees neither the state of a round nor the answers that come with it, also where only one of the two comes, and what is no object
+// never comes to it.
 //
 // Guarantees: G-0089.3, G-0089.1
 func TestARouteSeesNothingOfItsRounds(t *testing.T) {
@@ -394,8 +395,9 @@ func TestARouteSeesNothingOfItsRounds(t *testing.T) {
 	if done := result[protocol.CallToolResult](w, "tools/call", `"name":"t","arguments":{"a":1},"requestState":`+string(mustEncode(*again.InputRequired.RequestState))); done.InputRequired != nil {
 		t.Errorf("got %+v, want the result", done)
 	}
-	for range 2 {
-		if params := testenv.Receive(t, seen, "params"); strings.Contains(params, "requestState") || !strings.Contains(params, `"arguments":{"a":1}`) {
+	result[protocol.CallToolResult](w, "tools/call", `"name":"t","inputResponses":{"q":{"action":"decline"}},"arguments":{"a":1}`)
+	for range 3 {
+		if params := testenv.Receive(t, seen, "params"); strings.Contains(params, "requestState") || strings.Contains(params, "inputResponses") || !strings.Contains(params, `"arguments":{"a":1}`) {
 			t.Errorf("the handler saw %s", params)
 		}
 	}
@@ -469,7 +471,7 @@ func TestDroppedMessagesAreCountedWhenBusy(t *testing.T) {
 func TestMethodsThatCannotBeAdded(t *testing.T) {
 	s := newServer(server.Options{})
 	serve := func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
-	for _, name := range []string{"", protocol.MethodCallTool, protocol.NotificationProgress, protocol.NotificationTask, protocol.NotificationTaskStatus, protocol.MethodGetTask} {
+	for _, name := range []string{"", protocol.MethodCallTool, protocol.NotificationProgress, protocol.NotificationTask, protocol.NotificationTaskStatus, protocol.MethodGetTask, "ping", protocol.MethodListRoots} {
 		wantPanic(t, name, fmt.Sprintf("method %q", name), func() { server.AddMethod(s, name, serve) })
 	}
 	wantPanic(t, "no function", "a function", func() { server.AddMethod[struct{}, struct{}](s, "own/method", nil) })

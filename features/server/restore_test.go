@@ -520,6 +520,28 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
+// What is kept fills the 16 KiB to the last byte, and has nothing that would need one more.
+//
+// Guarantees: G-0074.1
+func TestWhatIsKeptFillsItsBound(t *testing.T) {
+	const most, around = 16 << 10, len(`{"v":1,"subscriptions":["",""]}`)
+	for more, want := range map[int]int{0: 2, 1: 1} {
+		testenv.Bubble(t, func(t *testing.T) {
+			w := dialKept(t, newServer(subscribable()))
+			for _, n := range []int{8 << 10, most - around - 8<<10 + more} {
+				w.ask(about(protocol.MethodSubscribe, "x:"+strings.Repeat("y", n-2)))
+			}
+			last := ""
+			for len(w.link.kept) > 0 {
+				last = <-w.link.kept
+			}
+			if got := strings.Count(last, `"x:`); got != want || want == 2 && len(last) != most {
+				t.Errorf("%d bytes too many: got %d subscriptions in %d bytes, want %d", more, got, len(last), want)
+			}
+		})
+	}
+}
+
 // A handler that returns only when its session has ended keeps nothing: the session may go on
 // elsewhere, with its subscriptions.
 //

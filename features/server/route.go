@@ -22,6 +22,7 @@ func kept() []string {
 
 // routed returns the row of a method that the program serves from undecoded params.
 func routed(name string, serve RawHandler, check func(*settings)) *method {
+	defer prefix("Route", name)
 	var quiet, of settings
 	if slices.Contains([]string{protocol.MethodCallTool, protocol.MethodGetPrompt, protocol.MethodReadResource, protocol.MethodGetTaskResult}, name) {
 		// Only the first three may have questions in 2026-07-28, and in 2025-11-25 a task has some for who waits for its result. The handler
@@ -142,7 +143,6 @@ func (c *call) appendModern(dst []byte, raw json.RawMessage) []byte {
 	const whole = `"` + protocol.ResultComplete + `"`
 	kind, _ := jsonrpc.Member(raw, "resultType")
 	dst = append(dst, '{')
-	start := len(dst)
 	if lacks(raw, "_meta") {
 		dst = append(append(append(dst, `"_meta":`...), c.peer.server.rawMeta...), ',')
 	}
@@ -156,7 +156,7 @@ func (c *call) appendModern(dst []byte, raw json.RawMessage) []byte {
 	if isWhole && isCacheable(c.Method) && lacks(raw, "ttlMs") {
 		dst = append(dst, `"ttlMs":0,`...)
 	}
-	return appendRest(dst, start, raw)
+	return appendRest(dst, raw)
 }
 
 // isCacheable reports whether the results of a method say how long they may be cached.

@@ -286,3 +286,16 @@ func TestARouteHasOnlyMethodsOfFeatures(t *testing.T) {
 		}()
 	}
 }
+
+// In a fleet a routed call that may ask needs the name of its node, as a feature that waits does. One that cannot ask needs none.
+func TestRoutesOfAFleetHaveANode(t *testing.T) {
+	serve := func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil }
+	in := func(method string) server.Options {
+		secret := func() [][]byte { return [][]byte{[]byte(strings.Repeat("s", 32))} }
+		return server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: secret}, Route: map[string]server.RawHandler{method: serve}}
+	}
+	for _, method := range []string{protocol.MethodCallTool, protocol.MethodGetPrompt, protocol.MethodReadResource, protocol.MethodGetTaskResult} {
+		wantPanic(t, method, `Route "`+method+`": in a Fleet`, func() { newServer(in(method)) })
+	}
+	newServer(in(protocol.MethodListTools))
+}

@@ -485,7 +485,7 @@ func TestListenersGetTaskChanges(t *testing.T) {
 }
 
 // If the store fails to load a task at its end, the listeners of the task still get its
-// end.
+// end: the server asks again after a second.
 //
 // Guarantees: G-0032.9
 func TestAFaultyStoreLosesNoListener(t *testing.T) {
@@ -496,16 +496,26 @@ func TestAFaultyStoreLosesNoListener(t *testing.T) {
 		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","`+id+`","`+id+`"]}`))
 		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
 		store.loads.Store(3)
+		ended := time.Now()
+		again := func() { // after three seconds, one for each failure
+			t.Helper()
+			if waited := time.Since(ended); waited < 3*time.Second || waited > 4*time.Second {
+				t.Errorf("the store was asked again for %v", waited)
+			}
+		}
 		s.goOn <- struct{}{}
 		listener.want(`"method":"notifications/tasks"`, `"status":"completed"`)
+		again()
 		listener.send(withTasks(`"m"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","c","`+id+`"]}`))
 		listener.want(`"notifications":{}`) // the limit is three
 		old.initialize(protocol.Version20251125)
 		old.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"work","task":{}}}`)
 		old.want(`"taskId"`)
 		store.loads.Store(3)
+		ended = time.Now()
 		s.goOn <- struct{}{}
 		old.want(`"method":"notifications/tasks/status"`, `"status":"completed"`)
+		again()
 	})
 }
 

@@ -301,3 +301,12 @@ func TestErrorsOfAStoreMayBeWrapped(t *testing.T) {
 		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`4`, "tasks/result", `"taskId":"`+id+`"`))
 	})
 }
+
+// Tasks that a program declares and serves by its Fallback are declared as it says: the server adds no list to them.
+func TestDeclaredTasksStayAsTheyAre(t *testing.T) {
+	s := newServer(server.Options{Capabilities: protocol.ServerCapabilities{Tasks: &protocol.TasksCapability{Cancel: &protocol.Capability{}}}})
+	w := dialAs(t, s, "ada")
+	if got := w.ask(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1)).text("capabilities"); !strings.Contains(got, `"tasks":{"cancel":{}}`) {
+		t.Errorf("got the capabilities %s", got)
+	}
+}

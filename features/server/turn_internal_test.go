@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/internal/wait"
@@ -45,9 +47,9 @@ func callTool(ctx context.Context, session *client.Session, tool string, argumen
 func (s *Server) occupy(ctx context.Context) (end func()) {
 	places := max(1, runtime.GOMAXPROCS(0)-1)
 	stop, begun, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	for range places {
+	for i := range places {
 		go func() {
-			_ = s.turns.Do(ctx, sender{link: new(peer)}, turn.Small+1, nil, func() { begun <- struct{}{}; <-stop })
+			_ = s.turns.Do(ctx, share.Client{Network: strconv.Itoa(i)}, turn.Small+1, nil, func() { begun <- struct{}{}; <-stop })
 			ended <- struct{}{}
 		}()
 	}
