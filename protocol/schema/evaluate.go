@@ -54,10 +54,7 @@ func (e *evaluation) check(n *node, at int, seen []bool) fault {
 			return f
 		}
 	}
-	if f := e.checkValue(n, at); !f.isNone() {
-		return f
-	}
-	if f := e.checkChildren(n, at, seen); !f.isNone() {
+	if f := e.checkValue(n, at, seen); !f.isNone() {
 		return f
 	}
 	if f := e.combine(n, at, seen); !f.isNone() {
@@ -113,8 +110,8 @@ func (e *evaluation) merge(seen, own []bool, f fault) {
 	}
 }
 
-// checkValue checks a value by itself.
-func (e *evaluation) checkValue(n *node, at int) fault {
+// checkValue checks a value by itself, then its elements or members.
+func (e *evaluation) checkValue(n *node, at int, seen []bool) fault {
 	kind := e.values.all[at].kind
 	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
 	if n.types != 0 && !e.isOf(n.types, at) {
@@ -129,11 +126,12 @@ func (e *evaluation) checkValue(n *node, at int) fault {
 		rule = n.number.broken(e.values.number(at))
 	case n.text != nil && kind == '"':
 		rule = e.brokenText(n.text, e.values.string(at))
+	case n.array != nil && kind == '[':
+		return e.elements(n, at, seen)
+	case n.object != nil && kind == '{':
+		return e.members(n, at, seen)
 	}
-	if rule != "" {
-		return broken(rule)
-	}
-	return fault{}
+	return broken(rule) // no rule: no fault
 }
 
 // broken names the rule that a number breaks, or none.
@@ -215,21 +213,9 @@ func (e *evaluation) matches(p *pattern, text []byte) bool {
 	return e.step((len(text)+1)*p.size/8) && p.re.Match(text)
 }
 
-// checkChildren checks the elements of an array, or the members of an object.
-func (e *evaluation) checkChildren(n *node, at int, seen []bool) fault {
-	switch kind := e.values.all[at].kind; {
-	case kind == '[' && n.array != nil:
-		return e.elements(n, at, seen)
-	case kind == '{' && n.object != nil:
-		return e.members(n, at, seen)
-	default:
-		return fault{}
-	}
-}
-
 func (e *evaluation) elements(n *node, at int, seen []bool) fault {
 	r, count, fitting := n.array, 0, 0
-	for i := at + 1; i < int(e.values.all[at].next); i = int(e.values.all[i].next) {
+	for i := range e.values.inside(at) {
 		if !e.step(1) {
 			return fault{rule: "stopped", node: n, at: at}
 		}
@@ -249,10 +235,7 @@ func (e *evaluation) elements(n *node, at int, seen []bool) fault {
 	if rule == "" && r.unique && !e.isUnique(at) {
 		rule = "uniqueItems"
 	}
-	if rule != "" {
-		return fault{rule: rule, node: n, at: at}
-	}
-	return fault{}
+	return fault{rule: rule, node: n, at: at}
 }
 
 // broken names the rule that an array with so many elements breaks, of which so many fit contains.
@@ -286,7 +269,7 @@ func (e *evaluation) isUnique(at int) bool {
 	}
 	seed := maphash.MakeSeed()
 	byHash := make(map[uint64][]int)
-	for i := at + 1; i < int(e.values.all[at].next); i = int(e.values.all[i].next) {
+	for i := range e.values.inside(at) {
 		hash := e.values.hash(seed, i)
 		for _, other := range byHash[hash] {
 			if e.values.equal(i, &e.values, other) {
@@ -305,36 +288,28 @@ func mark(seen []bool, i int) {
 }
 
 func (e *evaluation) members(n *node, at int, seen []bool) fault {
-	r, count, required := n.object, 0, 0
-	for i := at + 1; i < int(e.values.all[at].next); i = int(e.values.all[i+1].next) {
+	count, required := 0, 0
+	for i := range e.values.inside(at) {
 		if !e.step(1) {
 			return fault{rule: "stopped", node: n, at: at}
 		}
-		if r.propertyNames != nil {
-			if f := e.apply(r.propertyNames, i, nil); !f.isNone() {
-				return f
-			}
-		}
 		name := e.values.string(i)
-		if r.isRequired[string(name)] {
+		if n.object.isRequired[string(name)] {
 			required++
 		}
-		f, evaluated := e.member(n, at, name, i+1)
-		if !f.isNone() {
-			return f
-		}
+		f, evaluated := e.member(n, at, name, i)
 		if evaluated {
 			mark(seen, count)
 		}
-		count++
-		if f := e.dependents(n, at, name, seen); !f.isNone() {
+		if f.isNone() {
+			f = e.dependents(n, at, name, seen)
+		}
+		if !f.isNone() {
 			return f
 		}
+		count++
 	}
-	if rule := r.broken(count, required); rule != "" {
-		return fault{rule: rule, node: n, at: at}
-	}
-	return fault{}
+	return fault{rule: n.object.broken(count, required), node: n, at: at}
 }
 
 // dependents checks what an object has to be because it has a member.
@@ -366,32 +341,28 @@ func (r *objectRules) broken(count, required int) string {
 	return ""
 }
 
-// member checks one member of an object. It reports whether any rule applied to
-// it.
+// member checks one member of an object, and its name, which is at a position. It reports whether any rule
+// applied to the member.
 func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, evaluated bool) {
 	r := n.object
-	if property := r.properties[string(name)]; property != nil {
-		if f := e.apply(property, at, nil); !f.isNone() {
-			return f, true
-		}
-		evaluated = true
+	if r.propertyNames != nil {
+		f = e.apply(r.propertyNames, at, nil)
+	}
+	if property := r.properties[string(name)]; property != nil && f.isNone() {
+		f, evaluated = e.apply(property, at+1, nil), true
 	}
 	for _, pattern := range r.patterns {
-		if !e.matches(pattern.pattern, name) {
-			continue
+		if f.isNone() && e.matches(pattern.pattern, name) {
+			f, evaluated = e.apply(pattern.node, at+1, nil), true
 		}
-		if f := e.apply(pattern.node, at, nil); !f.isNone() {
-			return f, true
-		}
-		evaluated = true
 	}
 	switch {
-	case evaluated || r.additional == nil:
-		return fault{}, evaluated
+	case evaluated || r.additional == nil || !f.isNone():
+		return f, evaluated
 	case r.additional.never:
 		return fault{rule: "additionalProperties", node: n, at: object, name: string(name)}, true
 	default:
-		return e.apply(r.additional, at, nil), true
+		return e.apply(r.additional, at+1, nil), true
 	}
 }
 
@@ -452,23 +423,17 @@ func (e *evaluation) checkUnevaluated(n *node, at int, seen []bool) fault {
 	if !n.hasUnevaluated(isObject) {
 		return fault{}
 	}
-	rule, i := n.unevaluated(isObject), at+1
-	for count := range seen {
-		name := i
-		if isObject {
-			i++
+	rule, count := n.unevaluated(isObject), 0
+	for i := range e.values.inside(at) {
+		switch {
+		case seen[count]:
+		case isObject && !e.apply(rule, i+1, nil).isNone():
+			return fault{rule: "additionalProperties", node: n, at: at, name: string(e.values.string(i))}
+		case !isObject && !e.apply(rule, i, nil).isNone():
+			return fault{rule: "unevaluatedItems", node: n, at: i}
 		}
-		if !seen[count] {
-			switch f := e.apply(rule, i, nil); {
-			case f.isNone():
-			case isObject:
-				return fault{rule: "additionalProperties", node: n, at: at, name: string(e.values.string(name))}
-			default:
-				return fault{rule: "unevaluatedItems", node: n, at: i}
-			}
-			seen[count] = true
-		}
-		i = int(e.values.all[i].next)
+		seen[count] = true
+		count++
 	}
 	return fault{}
 }

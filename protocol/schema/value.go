@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"iter"
 	"math"
 	"math/bits"
 	"strconv"
@@ -121,7 +122,7 @@ func (t *nameTable) repeated(v *values, at int) (string, bool) {
 	}
 	slots := t.slots[:size]
 	clear(slots)
-	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i+1].next) {
+	for i := range v.inside(at) {
 		name := v.string(i)
 		slot := int(maphash.Bytes(t.seed, name)) & (size - 1)
 		for ; slots[slot] != 0; slot = (slot + 1) & (size - 1) {
@@ -139,20 +140,30 @@ func (v *values) raw(at int) []byte { return v.text[v.all[at].start:v.all[at].en
 // size returns how many values and names there are inside a value.
 func (v *values) size(at int) int { return int(v.all[at].next) - at }
 
+// inside yields the positions of the elements of an array, or of the names of an object: a member's value
+// is right behind its name.
+func (v *values) inside(at int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		value := 0
+		if v.all[at].kind == '{' {
+			value = 1
+		}
+		for i := at + 1; i < int(v.all[at].next) && yield(i); i = int(v.all[i+value].next) {
+		}
+	}
+}
+
 // count returns how many elements or members an array or object has.
 func (v *values) count(at int) (n int) {
-	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i].next) {
+	for range v.inside(at) {
 		n++
-	}
-	if v.all[at].kind == '{' {
-		n /= 2
 	}
 	return n
 }
 
 // member returns the position of a member's value, if the object has the member.
 func (v *values) member(at int, name string) (int, bool) {
-	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i+1].next) {
+	for i := range v.inside(at) {
 		if string(v.string(i)) == name {
 			return i + 1, true
 		}
@@ -193,13 +204,13 @@ func (v *values) hash(seed maphash.Seed, at int) uint64 {
 		binary.LittleEndian.PutUint64(word[:], math.Float64bits(number))
 		h.Write(word[:])
 	case '[':
-		for i := at + 1; i < int(one.next); i = int(v.all[i].next) {
+		for i := range v.inside(at) {
 			binary.LittleEndian.PutUint64(word[:], v.hash(seed, i))
 			h.Write(word[:])
 		}
 	case '{':
 		var sum uint64
-		for i := at + 1; i < int(one.next); i = int(v.all[i+1].next) {
+		for i := range v.inside(at) {
 			sum += v.hash(seed, i) * (v.hash(seed, i+1) | 1)
 		}
 		binary.LittleEndian.PutUint64(word[:], sum)
@@ -227,45 +238,43 @@ func (v *values) equal(at int, other *values, there int) bool {
 		}
 		return i == int(a.next) && j == int(b.next)
 	case '{':
-		if v.count(at) != other.count(there) {
+		return v.count(at) == other.count(there) && v.sameMembers(at, other, there)
+	}
+	return true
+}
+
+// sameMembers reports whether each member is in the other object, too.
+func (v *values) sameMembers(at int, other *values, there int) bool {
+	members := make(map[string]int)
+	for j := range other.inside(there) {
+		members[string(other.string(j))] = j + 1
+	}
+	for i := range v.inside(at) {
+		if j, ok := members[string(v.string(i))]; !ok || !v.equal(i+1, other, j) {
 			return false
-		}
-		members := make(map[string]int)
-		for j := there + 1; j < int(b.next); j = int(other.all[j+1].next) {
-			members[string(other.string(j))] = j + 1
-		}
-		for i := at + 1; i < int(a.next); i = int(v.all[i+1].next) {
-			if j, ok := members[string(v.string(i))]; !ok || !v.equal(i+1, other, j) {
-				return false
-			}
 		}
 	}
 	return true
 }
 
-// path returns where a value is in its text, as a JSON Pointer.
+// path returns where a value is in its text, as a JSON Pointer. The path of a name is that of its member.
 func (v *values) path(at int) string {
 	var path strings.Builder
 	for here := 0; here != at; {
 		isObject, n := v.all[here].kind == '{', 0
-		for i := here + 1; ; n++ {
-			name := i
-			if isObject {
-				i++
-			}
-			if at < int(v.all[i].next) {
-				if isObject {
-					fmt.Fprintf(&path, "/%.100s", strings.NewReplacer("~", "~0", "/", "~1").Replace(string(v.string(name))))
-				} else {
-					fmt.Fprintf(&path, "/%d", n)
-				}
-				if at == name { // the fault is in the name itself
-					return path.String()
-				}
+		for i := range v.inside(here) {
+			switch {
+			case isObject && at < int(v.all[i+1].next):
+				fmt.Fprintf(&path, "/%.100s", strings.NewReplacer("~", "~0", "/", "~1").Replace(string(v.string(i))))
+				here, at = i+1, max(at, i+1)
+			case !isObject && at < int(v.all[i].next):
+				fmt.Fprintf(&path, "/%d", n)
 				here = i
-				break
+			default:
+				n++
+				continue
 			}
-			i = int(v.all[i].next)
+			break
 		}
 	}
 	return path.String()
