@@ -39,7 +39,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// An Authorizer manages the login to one server. It implements streamable.Authorizer.
+// An Authorizer manages the login to one server. It implements transport.Authorizer.
 // Create one with [New], and close it.
 //
 // If the token has expired, a request waits until it is refreshed. After 80 % of its
@@ -132,7 +132,7 @@ func isSameServer(resource, address *url.URL) bool {
 	return address.Scheme == resource.Scheme && strings.EqualFold(address.Host, resource.Host)
 }
 
-// Authorize implements streamable.Authorizer. It adds the token, if there is one, and
+// Authorize implements transport.Authorizer. It adds the token, if there is one, and
 // refreshes it first if it has expired. Without a token the request does not change:
 // the server decides whether it needs one. Requests over http to another machine never
 // carry a token, and there are no logins for them.

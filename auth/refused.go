@@ -14,7 +14,7 @@ import (
 // (transport/internal/web, authorize.go), all requests that wait share one renewal, and that takes
 // the steps that decide.go returns.
 
-// Challenged implements streamable.Authorizer. It refreshes a refused token once. If
+// Challenged implements transport.Authorizer. It refreshes a refused token once. If
 // there is no refresh token, or the new token is refused as well, Challenged logs in
 // again, or fails with a *LoginError if it cannot. If the request lacks scopes, it
 // logs in with more scopes. If the server keeps refusing the tokens for a set of

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -161,7 +162,7 @@ func (a *Addition) addTo(result json.RawMessage) (json.RawMessage, error) {
 	}
 	if content != nil {
 		own, _ := jsonrpc.Member(result, "content")
-		result = jsonrpc.Replace(result, "content", joined(own, content))
+		result = scan.Replace(result, "content", joined(own, content))
 	}
 	if meta != nil {
 		result = withMeta(result, meta)
@@ -191,9 +192,9 @@ func withMeta(result, members json.RawMessage) json.RawMessage {
 	case repeated || taken != nil || meta != nil && meta[0] != '{':
 		return nil
 	case meta == nil:
-		return append(jsonrpc.AppendMembers(append([]byte(`{"_meta":`), members...), result), '}')
+		return append(scan.AppendMembers(append([]byte(`{"_meta":`), members...), result), '}')
 	default:
-		return jsonrpc.Replace(result, "_meta", joined(meta, members))
+		return scan.Replace(result, "_meta", joined(meta, members))
 	}
 }
 

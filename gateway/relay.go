@@ -136,7 +136,7 @@ func (g *Gateway) missing(ctx context.Context, name string) (why string) {
 // members in any case take the last one.
 func withoutAliases(params json.RawMessage, members ...string) error {
 	for _, name := range members {
-		if jsonrpc.HasAlias(params, name) {
+		if scan.HasAlias(params, name) {
 			return invalid("a member differs from %s by upper and lower case only", name)
 		}
 	}
@@ -153,7 +153,7 @@ func stringOf(params json.RawMessage, member string) (text string, ok bool) {
 
 // withString returns params with another text in place of that of a member which is there.
 func withString(params json.RawMessage, member, text string) json.RawMessage {
-	return jsonrpc.Replace(params, member, scan.AppendQuote(nil, text))
+	return scan.Replace(params, member, scan.AppendQuote(nil, text))
 }
 
 // find looks for what a client means. While nobody has it, and a server has not said yet what it has, it waits for that.
@@ -216,7 +216,7 @@ func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.Ra
 		return nil, invalid("unknown reference %s", quoted(cmp.Or(asked.URI, asked.Name)))
 	}
 	if asked.isPrompt() {
-		params = jsonrpc.Replace(params, "ref", withString(ref, "name", item.Own))
+		params = scan.Replace(params, "ref", withString(ref, "name", item.Own))
 	}
 	return g.relayed(ctx, item, protocol.MethodComplete, params)
 }
@@ -429,5 +429,5 @@ func withAnswers(ctx context.Context, params json.RawMessage) (json.RawMessage, 
 	if err != nil {
 		return nil, err
 	}
-	return append(jsonrpc.AppendMembers(given[:len(given)-len("}")], params), '}'), nil
+	return append(scan.AppendMembers(given[:len(given)-len("}")], params), '}'), nil
 }

@@ -79,7 +79,7 @@ func asksForTask(version string, item catalogue.Item, params json.RawMessage) (o
 	case asked == nil:
 		return params, false, nil
 	case !revision.Has(version, revision.Tasks): // it means something else, if anything
-		return append(jsonrpc.AppendMembers([]byte{'{'}, params, "task"), '}'), false, nil
+		return append(scan.AppendMembers([]byte{'{'}, params, "task"), '}'), false, nil
 	case support != protocol.TaskOptional && support != protocol.TaskRequired:
 		return nil, false, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("the tool %s cannot be called as a task", quoted(item.Name))}
 	default:
@@ -94,9 +94,9 @@ func withoutTasks(params json.RawMessage) json.RawMessage {
 	meta, _ := jsonrpc.Member(params, "_meta")
 	declared, _ := jsonrpc.Member(meta, protocol.MetaClientCapabilities)
 	extensions, _ := jsonrpc.Member(declared, "extensions")
-	others := append(jsonrpc.AppendMembers([]byte{'{'}, extensions, protocol.ExtensionTasks), '}')
-	declared = jsonrpc.Replace(declared, "extensions", others)
-	return jsonrpc.Replace(params, "_meta", jsonrpc.Replace(meta, protocol.MetaClientCapabilities, declared))
+	others := append(scan.AppendMembers([]byte{'{'}, extensions, protocol.ExtensionTasks), '}')
+	declared = scan.Replace(declared, "extensions", others)
+	return scan.Replace(params, "_meta", scan.Replace(meta, protocol.MetaClientCapabilities, declared))
 }
 
 // taskSupport returns whether a tool of a server of 2025-11-25 can be called as a task.
@@ -136,7 +136,7 @@ func (g *Gateway) keepTask(ctx context.Context, u *upstream, c *connection, sess
 	})
 	g.endIfLeft(ctx)
 	if created = withString(created, "taskId", id); !modern {
-		created = jsonrpc.Replace(result, "task", created)
+		created = scan.Replace(result, "task", created)
 	}
 	return relatedTo(created, id)
 }
@@ -176,7 +176,7 @@ func mustAwait(ctx context.Context, item catalogue.Item) bool {
 // awaitTask calls a tool as a task, and answers the call when the task has ended. If its client does not wait any more, the task is cancelled.
 func (g *Gateway) awaitTask(ctx context.Context, item catalogue.Item, own json.RawMessage) (json.RawMessage, error) {
 	t := &tasks.Task{Server: item.Server}
-	asked := append(jsonrpc.AppendMembers([]byte(`{"task":{}`), own, "task"), '}')
+	asked := append(scan.AppendMembers([]byte(`{"task":{}`), own, "task"), '}')
 	result, away, err := g.relay(context.WithValue(ctx, awaitedKey{}, t), item, protocol.MethodCallTool, asked)
 	if away == nil && err == nil && t.Own != "" { // else it has answered without a task
 		result, away, err = g.awaitResult(ctx, t)
@@ -218,7 +218,7 @@ func (g *Gateway) cancelAwaited(ctx context.Context, name string, about json.Raw
 // kept returns what is kept of a task, for the case that its server is lost.
 // The text of its status is left out: it is the part that may be long, and an old one would mislead.
 func kept(task json.RawMessage) json.RawMessage {
-	task = append(jsonrpc.AppendMembers([]byte{'{'}, task, "_meta", "statusMessage"), '}')
+	task = append(scan.AppendMembers([]byte{'{'}, task, "_meta", "statusMessage"), '}')
 	if len(task) > longestTask {
 		return json.RawMessage("{}")
 	}
@@ -245,7 +245,7 @@ func relatedTo(message json.RawMessage, id string) json.RawMessage {
 	if _, ok := stringOf(related, "taskId"); !ok {
 		return message
 	}
-	return jsonrpc.Replace(message, "_meta", jsonrpc.Replace(meta, protocol.MetaRelatedTask, withString(related, "taskId", id)))
+	return scan.Replace(message, "_meta", scan.Replace(meta, protocol.MetaRelatedTask, withString(related, "taskId", id)))
 }
 
 type taskKey struct{}
@@ -398,13 +398,13 @@ func withFault(failed json.RawMessage, err error) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(jsonrpc.AppendMembers(append([]byte(`{"resultType":"complete","error":`), raw...), failed, "resultType", "error", "result"), '}'), nil
+	return append(scan.AppendMembers(append([]byte(`{"resultType":"complete","error":`), raw...), failed, "resultType", "error", "result"), '}'), nil
 }
 
 // replaced returns an object in which a member has this text.
 func replaced(object json.RawMessage, member, text string) json.RawMessage {
 	changed := append(scan.AppendQuote([]byte{'{'}, member), ':')
-	return append(jsonrpc.AppendMembers(scan.AppendQuote(changed, text), object, member), '}')
+	return append(scan.AppendMembers(scan.AppendQuote(changed, text), object, member), '}')
 }
 
 // listTasks serves tasks/list: the tasks of a client that has a login, in the state that their servers tell now. Those of a server that is away
@@ -439,7 +439,7 @@ func (g *Gateway) present(ctx context.Context, t *tasks.Task) json.RawMessage {
 	if err != nil {
 		return last
 	}
-	return append(jsonrpc.AppendMembers([]byte{'{'}, now, "_meta"), '}')
+	return append(scan.AppendMembers([]byte{'{'}, now, "_meta"), '}')
 }
 
 // onTaskStatus tells a client of a change of its task. It is the session that has started the task which is told, as servers do:

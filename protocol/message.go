@@ -14,10 +14,27 @@ import (
 // Marshal encodes a value for the wire. A nil slice becomes an empty array.
 // Bytes that are not UTF-8 become U+FFFD, as in encoding/json, so one wrong
 // byte in a tool's output does not make the whole result unusable.
-func Marshal(value any) (stdjson.RawMessage, error) { return Append(nil, value) }
+func Marshal(value any) (stdjson.RawMessage, error) { return appendValue(nil, value) }
 
-// Append is like Marshal, but appends to dst.
-func Append(dst []byte, value any) ([]byte, error) {
+// Append is like Marshal, but appends to dst. If meta, an encoded object, is not nil, Append adds it as the first
+// member, _meta. The value is then params or a result without _meta.
+func Append(dst []byte, value any, meta stdjson.RawMessage) ([]byte, error) {
+	if meta == nil {
+		return appendValue(dst, value)
+	}
+	dst = append(append(slices.Grow(dst, SizeOf(value)+len(meta)+len(`{"_meta":,`)), `{"_meta":`...), meta...)
+	at := len(dst)
+	dst, err := appendValue(dst, value)
+	if err == nil && (len(dst) < at+len("{}") || dst[at] != '{') {
+		err = fmt.Errorf("protocol: encode %T: no object, which could have _meta", value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return joined(dst, at), nil
+}
+
+func appendValue(dst []byte, value any) ([]byte, error) {
 	if p, ok := value.(*CallToolParams); ok {
 		value = p.written()
 	}
@@ -32,21 +49,6 @@ func Append(dst []byte, value any) ([]byte, error) {
 		return raw, nil
 	}
 	return append(dst, raw...), nil
-}
-
-// AppendWithMeta is like Append, and adds meta as the first member, _meta. The value is
-// params or a result without _meta, and meta is an encoded object.
-func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, error) {
-	dst = append(append(slices.Grow(dst, SizeOf(value)+len(meta)+len(`{"_meta":,`)), `{"_meta":`...), meta...)
-	at := len(dst)
-	dst, err := Append(dst, value)
-	if err == nil && (len(dst) < at+len("{}") || dst[at] != '{') {
-		err = fmt.Errorf("protocol: encode %T: no object, which could have _meta", value)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return joined(dst, at), nil
 }
 
 // SizeOf estimates how many bytes Append needs for a value, without encoding it. It is 0 for what is no message.

@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// AppendWithMeta appends what Marshal writes of the same value with that _meta.
+// Append with a meta appends what Marshal writes of the same value with that _meta.
 func TestAppendWithMeta(t *testing.T) {
 	const meta = `{"a":1,"b":{"c":[]}}`
 	for _, value := range []any{
@@ -17,7 +17,7 @@ func TestAppendWithMeta(t *testing.T) {
 		&protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: "a\nb"}}}, &protocol.CallToolResult{Content: protocol.Contents{&protocol.ImageContent{}}},
 		new(protocol.ListToolsResult),
 	} {
-		with, err := protocol.AppendWithMeta(nil, value, json.RawMessage(meta))
+		with, err := protocol.Append(nil, value, json.RawMessage(meta))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestAppendWithMeta(t *testing.T) {
 		}
 	}
 	for _, none := range []any{1, []int{}, json.RawMessage("null")} {
-		if raw, err := protocol.AppendWithMeta(nil, none, json.RawMessage(meta)); err == nil {
+		if raw, err := protocol.Append(nil, none, json.RawMessage(meta)); err == nil {
 			t.Errorf("%v became %s", none, raw)
 		}
 	}

@@ -24,6 +24,11 @@ func failure(err *jsonrpc.Error) any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "error": fault}
 }
 
+func unsupported(requested string, supported []string) *jsonrpc.Error {
+	data, _ := protocol.Marshal(protocol.UnsupportedVersionData{Supported: supported, Requested: requested})
+	return &jsonrpc.Error{Code: protocol.CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data}
+}
+
 // fullModernMessages are what this package sends with every member it has, by
 // the name of their definition.
 func fullModernMessages(t *testing.T) map[string]any {
@@ -91,7 +96,7 @@ func fullModernMessages(t *testing.T) map[string]any {
 		"ResourceUpdatedNotification": notification(protocol.NotificationResourcesUpdated,
 			protocol.ResourceUpdatedParams{NotificationParams: subscription, URI: "file:///a"}),
 		"EmptyResult":                          stamped(&protocol.EmptyResult{}),
-		"UnsupportedProtocolVersionError":      failure(protocol.UnsupportedVersion("2099-01-01", protocol.Versions())),
+		"UnsupportedProtocolVersionError":      failure(unsupported("2099-01-01", protocol.Versions())),
 		"MissingRequiredClientCapabilityError": failure(&jsonrpc.Error{Code: protocol.CodeMissingCapability, Message: "no", Data: missing}),
 		"HeaderMismatchError":                  failure(&jsonrpc.Error{Code: protocol.CodeHeaderMismatch, Message: "no"}),
 		"JSONRPCErrorResponse":                 failure(&jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no", Data: notFound}),
@@ -140,7 +145,7 @@ func minimalModernMessages(t *testing.T) map[string]any {
 		"GetPromptResult":                       bare(&protocol.GetPromptResult{}),
 		"CompleteResult":                        bare(&protocol.CompleteResult{}),
 		"InputRequiredResult":                   bare(&protocol.CallToolResult{InputRequired: &protocol.InputRequired{}}),
-		"UnsupportedProtocolVersionError":       failure(protocol.UnsupportedVersion("", nil)),
+		"UnsupportedProtocolVersionError":       failure(unsupported("", nil)),
 	}
 }
 

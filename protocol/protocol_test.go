@@ -9,38 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestNegotiate(t *testing.T) {
-	all := protocol.LegacyVersions()
-	for _, version := range all {
-		if got := protocol.Negotiate(version, all); got != version {
-			t.Errorf("%s: got %s", version, got)
-		}
-	}
-	for _, version := range []string{"", "1.0", "2099-01-01", "2026-07-28"} {
-		if got := protocol.Negotiate(version, all); got != protocol.LatestLegacy {
-			t.Errorf("%q: got %s", version, got)
-		}
-	}
-}
-
-func TestNegotiateWithNothingSupported(t *testing.T) {
-	if got := protocol.Negotiate(protocol.LatestLegacy, nil); got != "" {
-		t.Errorf("got %q", got)
-	}
-}
-
-// A handshake never agrees on a revision that has no handshake.
-func TestNegotiateLeavesOutModernRevisions(t *testing.T) {
-	for _, requested := range append(protocol.ModernVersions(), "2099-01-01") {
-		if got := protocol.Negotiate(requested, protocol.Versions()); got != protocol.LatestLegacy {
-			t.Errorf("%s: got %q", requested, got)
-		}
-		if got := protocol.Negotiate(requested, protocol.ModernVersions()); got != "" {
-			t.Errorf("%s: got %q", requested, got)
-		}
-	}
-}
-
 func TestVersionsAreOfOneEraEach(t *testing.T) {
 	all := protocol.Versions()
 	if !slices.IsSorted(all) || all[len(all)-1] != protocol.Latest {

@@ -22,10 +22,6 @@ const (
 	Latest       = Version20260728 // the newest revision
 )
 
-// VersionWithoutHeader is the revision of an HTTP request whose header names none
-// (2025-11-25 basic/transports, "Protocol Version Header").
-const VersionWithoutHeader = Version20250326
-
 // Versions lists every revision, oldest first.
 func Versions() []string { return append(LegacyVersions(), ModernVersions()...) }
 
@@ -50,24 +46,6 @@ func ModernVersions() []string { return []string{Version20260728} }
 // IsModern reports whether version is a known revision that a request names in
 // its _meta.
 func IsModern(version string) bool { return slices.Contains(ModernVersions(), version) }
-
-// Negotiate returns the version with which a server answers initialize: the requested
-// version if it is supported, or otherwise the newest supported one. It returns "" if
-// supported contains no legacy revision. Modern revisions have no handshake, so Negotiate
-// ignores them.
-func Negotiate(requested string, supported []string) string {
-	newest := ""
-	for _, version := range supported {
-		switch {
-		case IsModern(version):
-			continue
-		case version == requested:
-			return version
-		}
-		newest = max(newest, version) // dates sort by age
-	}
-	return newest
-}
 
 // The error codes that MCP defines, beside those of JSON-RPC. Over HTTP each of
 // the modern ones has the status 400 (2026-07-28 basic/index).
@@ -103,12 +81,6 @@ func IsInvalidParams(fault *jsonrpc.Error, reason string) bool {
 	return fault != nil && fault.Code == jsonrpc.CodeInvalidParams && Unmarshal(fault.Data, &data) == nil && data.Reason == reason
 }
 
-// IsModernError reports whether only a server of a modern revision sends code. A
-// client that receives such an error need not try initialize.
-func IsModernError(code int64) bool {
-	return CodeUnsupportedVersion <= code && code <= CodeHeaderMismatch
-}
-
 // MissingCapabilityData is the data of a CodeMissingCapability error. It names
 // what the client would have to declare.
 type MissingCapabilityData struct {
@@ -127,18 +99,4 @@ type UnsupportedVersionData struct {
 // exist.
 type ResourceNotFoundData struct {
 	URI string `json:"uri"`
-}
-
-// longestVersion bounds how many bytes of a requested revision are sent back.
-const longestVersion = 64
-
-// UnsupportedVersion returns the error that answers a request of an unsupported
-// revision. It repeats the requested revision, cut to 64 bytes.
-func UnsupportedVersion(requested string, supported []string) *jsonrpc.Error {
-	requested = requested[:min(len(requested), longestVersion)]
-	data, err := Marshal(UnsupportedVersionData{Supported: supported, Requested: requested})
-	if err != nil { // strings can be encoded
-		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-	}
-	return &jsonrpc.Error{Code: CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data}
 }

@@ -63,7 +63,7 @@ func (p *rawParams) AddMeta(members protocol.Meta) {
 		written = append(append(scan.AppendQuote(written, name), ':'), value...)
 		names = append(names, name)
 	}
-	p.meta = append(jsonrpc.AppendMembers(written, p.meta, names...), '}')
+	p.meta = append(scan.AppendMembers(written, p.meta, names...), '}')
 }
 
 // members returns the decoded _meta.
@@ -79,7 +79,7 @@ func (p *rawParams) appendTo(dst []byte, meta json.RawMessage) []byte {
 	if dst = append(dst, '{'); meta != nil {
 		dst = append(append(dst, `"_meta":`...), meta...)
 	}
-	return append(jsonrpc.AppendMembers(dst, p.whole, "_meta"), '}')
+	return append(scan.AppendMembers(dst, p.whole, "_meta"), '}')
 }
 
 // read reads params, whose _meta must be an object. It refuses repeated members at any depth.
@@ -113,7 +113,7 @@ func (c *rawCall) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn
 	m.Body = c
 	if declared := c.params.capabilities; declared != nil && err == nil && c.peer.Modern() {
 		if c.meta != nil {
-			c.meta = jsonrpc.Replace(c.meta, protocol.MetaClientCapabilities, declared)
+			c.meta = scan.Replace(c.meta, protocol.MetaClientCapabilities, declared)
 		} else {
 			c.copied.SetMeta(protocol.MetaClientCapabilities, declared)
 		}

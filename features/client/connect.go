@@ -59,7 +59,7 @@ func (c *Client) encodeDiscover() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return protocol.AppendWithMeta(nil, new(protocol.DiscoverParams), said.meta)
+	return protocol.Append(nil, new(protocol.DiscoverParams), said.meta)
 }
 
 // encodeInitialize asks for the newest legacy revision, unless the options name one.

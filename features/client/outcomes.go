@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -74,7 +75,7 @@ func isLegacy(outcome error) bool {
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true
 	case errors.As(outcome, &fault):
-		return !protocol.IsModernError(fault.Code) || slices.ContainsFunc(supportedVersions(fault), protocol.IsLegacy)
+		return !revision.IsModernCode(fault.Code) || slices.ContainsFunc(supportedVersions(fault), protocol.IsLegacy)
 	default:
 		return status != nil || endedUnanswered(outcome) || errors.Is(outcome, conn.ErrTimedOut)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -50,7 +51,7 @@ func TestOutcomesOfDiscoverThatShowTheEra(t *testing.T) {
 }
 
 func unsupportedVersion(supported ...string) error {
-	return protocol.UnsupportedVersion("1999-01-01", supported)
+	return refusal.Unsupported("1999-01-01", supported)
 }
 
 // An outcome of server/discover is that of an incompatible server unless waiting may change it.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -72,7 +73,7 @@ func (s *Session) withoutSender(params json.RawMessage) (*rawParams, error) {
 		return foreign, nil
 	}
 	said, _ := jsonrpc.Member(foreign.meta, protocol.MetaClientCapabilities)
-	others := jsonrpc.AppendMembers(append(make([]byte, 0, len(foreign.meta)), '{'), foreign.meta,
+	others := scan.AppendMembers(append(make([]byte, 0, len(foreign.meta)), '{'), foreign.meta,
 		protocol.MetaProgressToken, protocol.MetaProtocolVersion, protocol.MetaClientInfo, protocol.MetaClientCapabilities, protocol.MetaLogLevel)
 	if foreign.meta = nil; len(others) > len("{") {
 		foreign.meta = append(others, '}')

@@ -237,12 +237,7 @@ func metaOf(params any) protocol.Meta {
 
 // AppendJSON appends the params of the attempt to its frame.
 func (c *outgoing[P, R, Q]) AppendJSON(dst []byte) ([]byte, error) {
-	var err error
-	if c.meta != nil {
-		dst, err = protocol.AppendWithMeta(dst, Q(&c.copied), c.meta)
-	} else {
-		dst, err = protocol.Append(dst, Q(&c.copied))
-	}
+	dst, err := protocol.Append(dst, Q(&c.copied), c.meta)
 	if err != nil {
 		return dst, invalid(err)
 	}

@@ -89,7 +89,7 @@ func (c *call) serveLegacy(session *Session) {
 func (c *call) identifyModern(said *protocol.RequestContext, text []byte) error {
 	s := c.peer.server
 	if !protocol.IsModern(said.ProtocolVersion) || !slices.Contains(s.options.ProtocolVersions, said.ProtocolVersion) {
-		return protocol.UnsupportedVersion(said.ProtocolVersion, s.options.ProtocolVersions)
+		return refusal.Unsupported(said.ProtocolVersion, s.options.ProtocolVersions)
 	}
 	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
 		return protocol.InvalidParams(protocol.ReasonMeta, fmt.Sprintf("_meta: %s: unknown level %q", protocol.MetaLogLevel, refusal.Shorten(string(said.LogLevel), refusal.LongestName)))

@@ -158,19 +158,16 @@ func (m *method) when(offered func(*call) bool) *method {
 // protocol.ModernResult.
 func encode(c *call, dst []byte, result any) ([]byte, error) {
 	modern, stamped := result.(protocol.ModernResult)
-	own, ok := result.(interface{ HasMeta() bool })
-	start, err := len(dst), error(nil)
-	switch {
-	// The usual case: the _meta that says who the server is was encoded once, in New, and is copied in.
-	case stamped && c.modern && ok && !own.HasMeta():
-		modern.Stamp(nil)
-		dst, err = protocol.AppendWithMeta(dst, result, c.peer.server.rawMeta)
-	case stamped && c.modern:
-		modern.Stamp(c.peer.server.rawInfo)
-		dst, err = protocol.Append(dst, result)
-	default:
-		dst, err = protocol.Append(dst, result)
+	start, meta := len(dst), json.RawMessage(nil)
+	if stamped && c.modern {
+		info := c.peer.server.rawInfo
+		// The usual case: the _meta that says who the server is was encoded once, in New, and is copied in.
+		if own, ok := result.(interface{ HasMeta() bool }); ok && !own.HasMeta() {
+			info, meta = nil, c.peer.server.rawMeta
+		}
+		modern.Stamp(info)
 	}
+	dst, err := protocol.Append(dst, result, meta)
 	if err != nil {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, refusal.Explain(err))
 	}

@@ -78,7 +78,7 @@ func (c *call) readRouted(raw json.RawMessage, rounds bool) (own json.RawMessage
 		}
 	}
 	if rounds && (params.InputResponses != nil || params.RequestState != nil) {
-		raw = append(jsonrpc.AppendMembers([]byte{'{'}, raw, "inputResponses", "requestState"), '}')
+		raw = append(scan.AppendMembers([]byte{'{'}, raw, "inputResponses", "requestState"), '}')
 	}
 	return raw, params.InputParams, c.readProgressToken(&params.RequestParams)
 }
@@ -178,7 +178,7 @@ func appendLegacy(dst []byte, raw json.RawMessage) []byte {
 	}
 	dst = append(dst, '{')
 	if meta, _ := jsonrpc.Member(raw, "_meta"); meta != nil {
-		dst = append(jsonrpc.AppendMembers(append(dst, `"_meta":{`...), meta, protocol.MetaServerInfo), '}')
+		dst = append(scan.AppendMembers(append(dst, `"_meta":{`...), meta, protocol.MetaServerInfo), '}')
 	}
-	return append(jsonrpc.AppendMembers(dst, raw, "_meta", "resultType", "ttlMs", "cacheScope"), '}')
+	return append(scan.AppendMembers(dst, raw, "_meta", "resultType", "ttlMs", "cacheScope"), '}')
 }

@@ -195,7 +195,7 @@ func (ss *sessions) describe(client *Client) *Client {
 func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
 	s, p := ss.server, c.peer
 	supported := s.options.ProtocolVersions
-	version := protocol.Negotiate(params.ProtocolVersion, supported)
+	version := refusal.Negotiate(params.ProtocolVersion, supported)
 	switch {
 	case params.ProtocolVersion == "":
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")

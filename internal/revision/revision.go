@@ -52,3 +52,13 @@ func Has(version string, d Difference) bool {
 
 // Since returns the first revision that has something.
 func Since(d Difference) string { return revisions[d].since }
+
+// WithoutHeader is the revision of an HTTP request whose header names none
+// (2025-11-25 basic/transports, "Protocol Version Header").
+const WithoutHeader = protocol.Version20250326
+
+// IsModernCode reports whether only a server of a modern revision sends code. A
+// client that receives such an error need not try initialize.
+func IsModernCode(code int64) bool {
+	return protocol.CodeUnsupportedVersion <= code && code <= protocol.CodeHeaderMismatch
+}

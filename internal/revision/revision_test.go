@@ -7,6 +7,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,5 +40,16 @@ func TestWhatRevisionsHave(t *testing.T) {
 	}
 	if got := revision.Since(revision.Batches); got != protocol.Version20250326 {
 		t.Errorf("batches came with %s", got)
+	}
+}
+
+func TestModernErrorsAreThree(t *testing.T) {
+	for code, want := range map[int64]bool{
+		-32019: false, protocol.CodeHeaderMismatch: true, protocol.CodeMissingCapability: true,
+		protocol.CodeUnsupportedVersion: true, -32023: false, jsonrpc.CodeMethodNotFound: false, 0: false,
+	} {
+		if revision.IsModernCode(code) != want {
+			t.Errorf("%d: want %t", code, want)
+		}
 	}
 }

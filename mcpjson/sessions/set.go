@@ -31,6 +31,7 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -70,7 +71,7 @@ type Options struct {
 
 // A Login logs in to one server. *auth.Authorizer is one.
 type Login interface {
-	streamable.Authorizer
+	transport.Authorizer
 	OnLogin(f func())
 	Close() error
 }

@@ -129,7 +129,7 @@ func decodeAny(frame []byte, limits Limits) (Message, error) {
 		e.describe(refused, frame)
 		return Message{}, refused
 	}
-	m.Memory = memoryOf(countValues(frame))
+	m.Memory = memoryOf(scan.CountValues(frame))
 	return m, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+
+	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
 // A Kind is one of the four shapes of a message. Its zero value means unknown.
@@ -141,3 +143,13 @@ func (e *DecodeError) IsResponse() bool {
 // ReplyDue reports whether to answer with an error response to ID. It returns false for
 // notifications and responses, which must not be answered.
 func (e *DecodeError) ReplyDue() bool { return e.Kind == KindRequest || e.Kind == 0 }
+
+// Member returns the JSON text of an object's first member with the given name, or nil if
+// there is none. It also reports whether there is another member with that name. It
+// allocates nothing, and is much faster than decoding the object.
+//
+// The object must be valid JSON, such as the params of a decoded message or a part of
+// them. If it is not an object, it has no members.
+func Member(object []byte, name string) (value []byte, repeated bool) {
+	return scan.Member(object, name)
+}

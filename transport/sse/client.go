@@ -53,9 +53,8 @@ type Client struct {
 	// Header is sent with every request, for instance Authorization.
 	Header http.Header
 
-	// Authorizer authorizes each request, after Header; see streamable.Authorizer.
-	// Nil: Header alone.
-	Authorizer Authorizer
+	// Authorizer authorizes each request, after Header. Nil: Header alone.
+	Authorizer transport.Authorizer
 
 	// MaxFrame is the maximum size of a message in either direction, in bytes. Zero
 	// or less: 16 MiB. Send refuses a longer message with a
@@ -64,10 +63,6 @@ type Client struct {
 
 	pool web.Pool
 }
-
-// An Authorizer adds credentials to the requests of a Client. It is the same type as
-// streamable.Authorizer, which lists its methods.
-type Authorizer = web.Authorizer
 
 // An EndpointError says that the server named no address for messages, or an address
 // of another origin. In the second case it wraps transport.ErrUntrusted: messages and

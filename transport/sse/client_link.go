@@ -38,10 +38,10 @@ type clientLink struct {
 
 	client   *http.Client
 	header   http.Header
-	auth     web.Authorizer // nil if there is none
-	limit    int            // the maximum size of a frame, in bytes
-	endpoint *url.URL       // the URL that messages are posted to
-	http     string         // the version of HTTP of the stream's response
+	auth     transport.Authorizer // nil if there is none
+	limit    int                  // the maximum size of a frame, in bytes
+	endpoint *url.URL             // the URL that messages are posted to
+	http     string               // the version of HTTP of the stream's response
 	body     io.ReadCloser
 	events   *eventstream.Reader
 	release  func() // called when the link has ended

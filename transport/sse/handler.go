@@ -91,9 +91,6 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	return o
 }
 
-// An Acceptor serves links. A *server.Server is one.
-type Acceptor = transport.Acceptor
-
 // A Handler is an http.Handler that serves one MCP endpoint over HTTP+SSE: GET opens
 // the stream of a session, and POST sends it a message. It is safe for concurrent
 // use.
@@ -129,7 +126,7 @@ type Acceptor = transport.Acceptor
 //   - Serve: call http.Server.ListenAndServe, with a ReadHeaderTimeout, and call
 //     Shutdown at the end.
 type Handler struct {
-	acceptor Acceptor
+	acceptor transport.Acceptor
 	options  HandlerOptions
 	proxies  *web.Proxies
 	large    *share.Pool // of places for large bodies
@@ -155,7 +152,7 @@ const maxUnread = 64 << 20
 
 // NewHandler returns a handler that passes every new link to a, on the goroutine of
 // the request that opened the link.
-func NewHandler(a Acceptor, o HandlerOptions) *Handler {
+func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
 	o = o.withDefaults()
 	// shared: bodies above 64 KiB of HTTP+SSE | maxLarge places of HandlerOptions.MaxBody | one | the body waits, 30 s at most, and is refused with 503 | `Acceptor` (`transport.Auditor`)
 	// shared: requests of HTTP+SSE that are served | maxServed bytes | 64 KiB; one counts at most an eighth | the request is refused with 503 | `Acceptor` (`transport.Auditor`)
@@ -186,7 +183,7 @@ func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		grace = max(time.Until(deadline), 0)
 	}
-	return web.Shutdown{Name: "sse", Acceptors: []Acceptor{h.acceptor}, Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
+	return web.Shutdown{Name: "sse", Acceptors: []transport.Acceptor{h.acceptor}, Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
 }
 
 // Close refuses new requests with 503 and closes all links, each within the grace.

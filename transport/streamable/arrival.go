@@ -38,7 +38,7 @@ type arrival struct {
 	body     *body             // nil until it was read and decoded
 	link     *serverLink       // in use until leave
 	ends     bool              // the link ends with this request
-	acceptor Acceptor
+	acceptor transport.Acceptor
 	exchange *exchange // in which the request is answered
 	end      context.CancelFunc
 	over     bool // another node has served the request
@@ -251,7 +251,7 @@ func (a *arrival) choose() (refused *refusal) {
 }
 
 // chooseWith returns the server for a session that is restored, which takes longer than the client may stay.
-func (a *arrival) chooseWith(ctx context.Context) (Acceptor, *refusal) {
+func (a *arrival) chooseWith(ctx context.Context) (transport.Acceptor, *refusal) {
 	return a.h.choose(a.r.WithContext(ctx), jsonrpc.ID{})
 }
 

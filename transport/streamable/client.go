@@ -48,7 +48,7 @@ type Client struct {
 	Header http.Header
 
 	// Authorizer authorizes each request, after Header. Nil: Header alone.
-	Authorizer Authorizer
+	Authorizer transport.Authorizer
 
 	// MaxFrame is the maximum size of a message in either direction, in bytes. Zero
 	// or less: 16 MiB. A request whose response is longer fails. Send refuses a
@@ -57,25 +57,6 @@ type Client struct {
 
 	pool web.Pool
 }
-
-// An Authorizer adds credentials to the requests of a Client. Links call it on the
-// goroutine of each request, several at the same time. A panic fails the message. It has
-// two methods:
-//
-//	// Authorize adds credentials to a request, such as a token. It may fetch one, until
-//	// ctx ends. If it returns an error, the message fails and is not sent.
-//	Authorize(ctx context.Context, r *http.Request) error
-//
-//	// Challenged receives a response with status 401 or 403, and reports whether to send
-//	// the request again, after another call of Authorize. It may refresh a token, until
-//	// ctx ends. Links call it at most three times for one message.
-//	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
-//
-// If an Authorizer returns an error, or the server still denies access, only that
-// message fails, and it was not executed. In the handshake of a session, the reason
-// is then conn.AuthRequired, if the server denied access or the error wraps
-// transport.ErrAuthRequired. Call Conn.Wake when there are credentials.
-type Authorizer = web.Authorizer
 
 // Open implements transport.Transport. It does no I/O: if the endpoint cannot be
 // reached, the first messages fail, and then the link is lost. Open fails with a

@@ -73,7 +73,7 @@ func authorizers(make func() *tokenAuthorizer) map[string]challengedAuthorizer {
 }
 
 type challengedAuthorizer interface {
-	Authorizer
+	transport.Authorizer
 	challenges() []int
 }
 
@@ -115,7 +115,7 @@ func (g *tokenServer) log() []string {
 }
 
 // authorized opens a link with an Authorizer to a server.
-func authorized(t *testing.T, server http.Handler, k Authorizer) *testReceiver {
+func authorized(t *testing.T, server http.Handler, k transport.Authorizer) *testReceiver {
 	t.Helper()
 	return open(t, &Client{URL: serve(t, server.ServeHTTP), Authorizer: k})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -41,7 +42,7 @@ func nameOf(url string, n int) {
 func ExampleHandlerOptions_choose() {
 	servers := map[string]*server.Server{"/red": newNamed("red"), "/blue": newNamed("blue")}
 	endpoint := streamable.NewHandler(servers["/red"], streamable.HandlerOptions{
-		Choose: func(r *http.Request) streamable.Acceptor { return servers[r.URL.Path] }, // nil causes 404
+		Choose: func(r *http.Request) transport.Acceptor { return servers[r.URL.Path] }, // nil causes 404
 	})
 	site := httptest.NewServer(endpoint)
 	defer site.Close()

@@ -268,7 +268,7 @@ func (a *arrival) statelessVersion() string {
 	if version := a.r.Header.Get(headerVersion); version != "" {
 		return version
 	}
-	return protocol.VersionWithoutHeader
+	return revision.WithoutHeader
 }
 
 func textIf(refuses bool, text string) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -126,7 +127,7 @@ func gateCases() []gateCase {
 		{what: "its sender may do this", body: notified, version: "2025-11-25", options: denying, want: verdict{403, 0}},
 		{what: "its sender may do this", body: "[" + list + "]", version: "2025-03-26", options: denying, want: verdict{403, 0}},
 		{what: "its sender may do this", body: list, options: func(o *HandlerOptions) { denying(o); without(o) }, want: verdict{403, 0}},
-		{what: "there is a server for it", body: modernList, header: mirrored, options: func(o *HandlerOptions) { o.Choose = func(*http.Request) Acceptor { return nil } }, want: absent},
+		{what: "there is a server for it", body: modernList, header: mirrored, options: func(o *HandlerOptions) { o.Choose = func(*http.Request) transport.Acceptor { return nil } }, want: absent},
 		{what: "its link is open, and speaks its revision", body: modernList, header: mirrored, before: func(h *Handler, _ *http.Request) { h.table.drain() }, want: busy},
 		{what: "there is room to serve it, and for its answer", body: modernList, header: mirrored, before: func(h *Handler, r *http.Request) {
 			for client := web.ClientOf("", web.AddressOf(r)); h.unread.Small.Take(client, 1<<10); {

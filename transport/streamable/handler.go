@@ -57,7 +57,7 @@ import (
 // Event streams need a ResponseWriter that can flush (http.ResponseController). If it
 // cannot, the response is 500.
 type Handler struct {
-	acceptor Acceptor
+	acceptor transport.Acceptor
 	options  HandlerOptions
 	bodies   *bodyBudget
 	common
@@ -77,7 +77,7 @@ type Handler struct {
 
 // NewHandler returns a handler that passes every new link to a, on the goroutine of
 // the request that opened the link. NewHandler panics if a cannot be compared with ==.
-func NewHandler(a Acceptor, o HandlerOptions) *Handler {
+func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
 	if !reflect.ValueOf(a).Comparable() {
 		panic(fmt.Errorf("streamable: NewHandler: an Acceptor of type %T cannot be compared with ==: use a pointer", a))
 	}

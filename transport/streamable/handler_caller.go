@@ -87,7 +87,7 @@ func refusalOf(d *Denial) *refusal {
 }
 
 // choose returns the acceptor of a request that has no session.
-func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
+func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (transport.Acceptor, *refusal) {
 	if h.options.Choose == nil {
 		return h.acceptor, nil
 	}

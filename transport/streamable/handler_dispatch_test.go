@@ -27,7 +27,7 @@ func named(name string) *acceptor {
 // choosing returns a site where a header selects the acceptor.
 func choosing(t *testing.T) (s *site, a, b *acceptor) {
 	a, b = named("a"), named("b")
-	s = newScriptedSite(t, HandlerOptions{Choose: func(r *http.Request) Acceptor {
+	s = newScriptedSite(t, HandlerOptions{Choose: func(r *http.Request) transport.Acceptor {
 		switch r.Header.Get("X-Server") {
 		case "a":
 			return a
@@ -303,7 +303,7 @@ func TestAnAcceptorThatCannotBeCompared(t *testing.T) {
 		}()
 		NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{})
 	}()
-	s := newSite(t, HandlerOptions{Choose: func(*http.Request) Acceptor {
+	s := newSite(t, HandlerOptions{Choose: func(*http.Request) transport.Acceptor {
 		return acceptFunc(func(transport.Link) { t.Error("the acceptor got a link, want none") })
 	}})
 	s.modern("echo", "").wantError(t, 500, jsonrpc.CodeInternalError, "7")

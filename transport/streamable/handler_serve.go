@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/polling"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -151,12 +152,12 @@ func (h *Handler) shutDown(ctx context.Context, srv *http.Server, grace time.Dur
 }
 
 // acceptorsToClose prevents further links, and returns the acceptors that may have some.
-func (h *Handler) acceptorsToClose() []Acceptor {
+func (h *Handler) acceptorsToClose() []transport.Acceptor {
 	acceptors := h.table.drain()
 	if !web.IsNil(h.acceptor) {
 		acceptors[h.acceptor] = struct{}{}
 	}
-	all := make([]Acceptor, 0, len(acceptors))
+	all := make([]transport.Acceptor, 0, len(acceptors))
 	for a := range acceptors {
 		all = append(all, a)
 	}

@@ -21,7 +21,7 @@ type HandlerOptions struct {
 	//
 	// The handler compares Acceptors with ==, so always return the same pointer for
 	// the same server. If the result cannot be compared, the response is 500.
-	Choose func(*http.Request) Acceptor
+	Choose func(*http.Request) transport.Acceptor
 
 	// Identify returns the identity of the client, as your authentication has
 	// established it: a user id for instance, or "" for an anonymous client. Handlers
@@ -207,7 +207,3 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.ShutdownGrace = cmp.Or(max(o.ShutdownGrace, 0), 10*time.Second)
 	return o
 }
-
-// An Acceptor serves links. A *server.Server is one. A Handler needs one whose value is
-// comparable, such as a pointer.
-type Acceptor = transport.Acceptor

@@ -289,7 +289,7 @@ func (accept acceptFunc) Close(context.Context) error { return nil }
 
 // accepting returns the Acceptor of a function. A function cannot be compared, but its
 // address can.
-func accepting(accept acceptFunc) Acceptor { return &accept }
+func accepting(accept acceptFunc) transport.Acceptor { return &accept }
 
 // respond is the script of most tests. Its methods are: initialize (fails without a
 // version), echo, notify (first sends params.n notifications), fail (with params.code),

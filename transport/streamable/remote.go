@@ -31,7 +31,7 @@ type remote struct {
 	endpoint *url.URL
 	client   *http.Client
 	header   http.Header
-	auth     web.Authorizer // nil if there is none
+	auth     transport.Authorizer // nil if there is none
 	reads    parts.Reads
 
 	template                              *http.Request // the template of all requests

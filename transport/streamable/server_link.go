@@ -374,7 +374,7 @@ func (l *serverLink) collectUnsent() []transport.Tag {
 
 // A clientKey identifies a client of an acceptor.
 type clientKey struct {
-	acceptor Acceptor
+	acceptor transport.Acceptor
 	share.Client
 }
 

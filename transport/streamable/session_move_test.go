@@ -275,7 +275,7 @@ func TestMovedSessionIsLostWhileItIsRestored(t *testing.T) {
 func TestRestoreChoosesTheServer(t *testing.T) {
 	type key struct{}
 	a := newAcceptor(respond)
-	o := HandlerOptions{Choose: func(r *http.Request) Acceptor {
+	o := HandlerOptions{Choose: func(r *http.Request) transport.Acceptor {
 		if r.Context().Value(key{}) == nil {
 			return nil
 		}

@@ -26,7 +26,7 @@ type wanted struct {
 
 // A serverChooser knows which server a request is for.
 type serverChooser interface {
-	chooseWith(ctx context.Context) (Acceptor, *refusal)
+	chooseWith(ctx context.Context) (transport.Acceptor, *refusal)
 }
 
 // restore restores the session that a request names, if it is not here and the store has it.

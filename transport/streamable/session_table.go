@@ -363,11 +363,11 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 }
 
 // drain prevents further links, and returns the acceptors of the present ones.
-func (t *sessionTable) drain() map[Acceptor]struct{} {
+func (t *sessionTable) drain() map[transport.Acceptor]struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.full = true
-	acceptors := make(map[Acceptor]struct{})
+	acceptors := make(map[transport.Acceptor]struct{})
 	for _, l := range t.sessions {
 		acceptors[l.key.acceptor] = struct{}{}
 	}

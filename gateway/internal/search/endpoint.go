@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -151,7 +152,7 @@ func (e *Endpoint) call(ctx context.Context, by string, params json.RawMessage, 
 	if given.Arguments == nil {
 		given.Arguments = json.RawMessage("{}")
 	}
-	return e.Call(ctx, jsonrpc.Replace(jsonrpc.Replace(params, "name", name), "arguments", given.Arguments))
+	return e.Call(ctx, scan.Replace(scan.Replace(params, "name", name), "arguments", given.Arguments))
 }
 
 func (e *Endpoint) tool(ctx context.Context, name string) (catalogue.Item, bool) {

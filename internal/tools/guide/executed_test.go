@@ -36,7 +36,7 @@ type scenario struct {
 	asked   func()                                                 // called when the server asks; nil: nothing
 }
 
-// Authorize and Challenged implement streamable.Authorizer.
+// Authorize and Challenged implement transport.Authorizer.
 func (s *scenario) Authorize(context.Context, *http.Request) error {
 	if s.noLogin.Load() {
 		return &auth.LoginError{Resource: "x", Err: auth.ErrNobody}

@@ -11,20 +11,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An Authorizer adds credentials to the requests of a client. streamable.Authorizer
-// documents it for users.
-type Authorizer interface {
-	// Authorize adds credentials to a request.
-	Authorize(ctx context.Context, r *http.Request) error
-
-	// Challenged receives a response with status 401 or 403, and reports whether to send
-	// the request again.
-	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
-}
-
-// A Bearer is an Authorizer whose requests can share their headers.
+// A Bearer is an Authorizer whose requests can share their headers. That saves a copy of the headers for
+// each request, so links ask for it first. It is no part of transport.Authorizer, because a program that
+// fetches credentials itself has nothing to gain from it.
 type Bearer interface {
-	Authorizer
+	transport.Authorizer
 
 	// Bearer returns the values of the Authorization header for requests that are sent to
 	// an address now. Callers do not change them. If it returns nil, the link calls
@@ -33,7 +24,7 @@ type Bearer interface {
 }
 
 // BearerOf returns the result of Bearer, or nil for an Authorizer without that method.
-func BearerOf(ctx context.Context, auth Authorizer, to *url.URL) (value []string) {
+func BearerOf(ctx context.Context, auth transport.Authorizer, to *url.URL) (value []string) {
 	if bearer, ok := auth.(Bearer); ok {
 		_ = guard(func() error { value = bearer.Bearer(ctx, to); return nil }) // if it panics, the link calls Authorize, which reports what is wrong
 	}
@@ -47,7 +38,7 @@ const maxChallenges = 3
 // Authorizer, which may be nil, asks for it, Send sends another one. Unsent reports that
 // an error came before the last request was sent, so that the server has executed
 // nothing.
-func Send(ctx context.Context, client *http.Client, auth Authorizer, attempt func() (*http.Request, error)) (response *http.Response, unsent bool, err error) {
+func Send(ctx context.Context, client *http.Client, auth transport.Authorizer, attempt func() (*http.Request, error)) (response *http.Response, unsent bool, err error) {
 	request, err := attempt()
 	if err != nil {
 		return nil, true, err
@@ -70,7 +61,7 @@ func Denied(response *http.Response, err error) bool {
 }
 
 // SendAgain is Send after a request that was denied.
-func SendAgain(ctx context.Context, client *http.Client, auth Authorizer, request *http.Request, response *http.Response, attempt func() (*http.Request, error)) (_ *http.Response, unsent bool, err error) {
+func SendAgain(ctx context.Context, client *http.Client, auth transport.Authorizer, request *http.Request, response *http.Response, attempt func() (*http.Request, error)) (_ *http.Response, unsent bool, err error) {
 	for range maxChallenges {
 		refused, again := readRefusal(response), false
 		err = guard(func() (err error) { again, err = auth.Challenged(ctx, request, refused); return err })

@@ -1,4 +1,4 @@
-package jsonrpc
+package scan
 
 import (
 	"bytes"
@@ -8,10 +8,11 @@ import (
 
 // Member returns the JSON text of an object's first member with the given name, or nil if
 // there is none. It also reports whether there is another member with that name. It
-// allocates nothing, and is much faster than decoding the object.
+// allocates nothing, and is much faster than decoding the object. It is jsonrpc.Member.
 //
 // The object must be valid JSON, such as the params of a decoded message or a part of
-// them. If it is not an object, it has no members.
+// them. If it is not an object, it has no members. Of a text that is cut there is none
+// either, but where another member has the same name.
 func Member(object []byte, name string) (value []byte, repeated bool) {
 	w := walkOf(object)
 	for w.next() {
@@ -29,8 +30,9 @@ func Member(object []byte, name string) (value []byte, repeated bool) {
 	return value, false
 }
 
-// HasAlias reports whether an object has a member that is called as another one but for upper and lower case. Who reads names in any case may take it for that
-// one: encoding/json does, and the last of the two counts there. The object must be valid JSON.
+// HasAlias reports whether an object has a member that is called as another one but for upper
+// and lower case. Who reads names in any case may take it for that one: encoding/json does, and
+// the last of the two counts there. The object must be valid JSON.
 func HasAlias(object []byte, name string) bool {
 	for w := walkOf(object); w.next(); {
 		if w.isAlias(name) {
@@ -40,8 +42,9 @@ func HasAlias(object []byte, name string) bool {
 	return false
 }
 
-// Replace returns a copy of an object in which the first member with a name has another value. All else stays as it is,
-// white space too. It returns nil if there is no such member. The object must be valid JSON.
+// Replace returns a copy of an object in which the first member with a name has another value.
+// All else stays as it is, white space too. It returns nil if there is no such member. The object
+// must be valid JSON.
 func Replace(object []byte, name string, value []byte) []byte {
 	for w := walkOf(object); w.next(); {
 		if w.isNamed(name) {
@@ -52,8 +55,9 @@ func Replace(object []byte, name string, value []byte) []byte {
 	return nil
 }
 
-// AppendMembers appends the members of an object, but those with one of these names, to another object, of which dst has at
-// least the opening brace and not yet the closing one. The members are not changed. The object must be valid JSON.
+// AppendMembers appends the members of an object, but those with one of these names, to another
+// object, of which dst has at least the opening brace and not yet the closing one. The members are
+// not changed. The object must be valid JSON.
 func AppendMembers(dst, object []byte, without ...string) []byte {
 	w := walkOf(object)
 next:
@@ -182,9 +186,9 @@ func skipValue(text []byte, at int) int {
 	return len(text)
 }
 
-// countValues returns how many values a valid JSON text contains, and how many of them are objects
+// CountValues returns how many values a valid JSON text contains, and how many of them are objects
 // with members.
-func countValues(text []byte) (values, objects int) {
+func CountValues(text []byte) (values, objects int) {
 	values = 1
 	for at := 0; at < len(text); {
 		switch c := text[at]; c {

@@ -1,4 +1,4 @@
-package jsonrpc
+package scan
 
 import (
 	"bytes"
