@@ -23,26 +23,28 @@ func Key(path string, size int) ([]byte, error) {
 	return readKey(path, size) // another process may have been first
 }
 
-// readKey reads no more of a file than a key of that size can have.
 func readKey(path string, size int) ([]byte, error) {
 	file, err := Open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	_, wrong := Restrict(file)
-	text, err := io.ReadAll(io.LimitReader(file, int64(4*size)))
-	if err = errors.Join(wrong, err); err != nil {
+	if _, err := Restrict(file); err != nil {
 		return nil, err
 	}
-	return decodeKey(path, string(text), size)
+	return ReadKey(path, file, size)
 }
 
-// decodeKey takes what MakeKey writes, and what people do: spaces and line breaks around it mean nothing.
-func decodeKey(path, text string, size int) ([]byte, error) {
-	key, err := hex.DecodeString(strings.TrimSpace(text))
+// ReadKey reads what MakeKey writes, and what people do: spaces and line breaks around a key mean nothing. It reads no more than a key of size bytes
+// can have. An error says where it was looked for.
+func ReadKey(where string, from io.Reader, size int) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, int64(4*size)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) != size {
-		return nil, fmt.Errorf("%s has no key of %d hexadecimal digits", path, 2*size)
+		return nil, fmt.Errorf("%s has no key of %d hexadecimal digits", where, 2*size)
 	}
 	return key, nil
 }

@@ -1,7 +1,6 @@
 package member
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -94,15 +93,11 @@ func readKeyFile(path string) ([]byte, error) {
 	return ReadKey("--cluster-key "+path, file)
 }
 
-// ReadKey reads 32 bytes in hexadecimal.
+// ReadKey reads the key of a cluster, in hexadecimal digits.
 func ReadKey(where string, from io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(from, 4*cluster.KeySize))
+	key, err := private.ReadKey(where, from, cluster.KeySize)
 	if err != nil {
-		return nil, process.Usage(fmt.Errorf("%s: %w", where, err))
-	}
-	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != cluster.KeySize {
-		return nil, process.Usage(fmt.Errorf("%s has no key of %d bytes in hexadecimal; \"bowline cluster init\" makes one", where, cluster.KeySize))
+		return nil, process.Usage(fmt.Errorf("%w; \"bowline cluster init\" makes one", err))
 	}
 	return key, nil
 }
