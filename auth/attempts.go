@@ -19,8 +19,8 @@ type backoff struct {
 const (
 	shortestDelay = time.Second
 	longestDelay  = time.Minute
-	forgetTime    = 10 * time.Minute // after this time, refusals of new tokens are forgotten
-	maxRefusals   = 2                // how many refusals are allowed for one set of scopes
+	forgetTime    = 10 * time.Minute // after this time, a refusal of a token is forgotten
+	maxRefusals   = 2                // how many refusals in this time lead to a login, for one set of scopes
 )
 
 // record records the result of a refresh.
@@ -54,12 +54,7 @@ type attempts struct {
 	backoff  backoff
 	failed   error // how the last login by a person failed; nil if it did not
 	failedAt time.Time
-	refusals map[string]refusal // refusals of new tokens, by set of scopes
-}
-
-type refusal struct {
-	count int
-	since time.Time
+	refusals map[string][]time.Time // when tokens were refused that a login replaced, by set of scopes
 }
 
 // recordRefresh records the result of a refresh.
@@ -79,29 +74,25 @@ func (a *attempts) mayRefresh(now time.Time) error {
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
-// refusedTooOften reports whether new tokens with these scopes were refused too often for another
+// refusedTooOften reports whether tokens with these scopes were refused too often for another
 // login.
 func (a *attempts) refusedTooOften(set string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.refusals, func(_ string, r refusal) bool { return now.Sub(r.since) > forgetTime })
-	r, known := a.refusals[set]
-	return r.count >= maxRefusals || !known && len(a.refusals) >= maxSets
+	maps.DeleteFunc(a.refusals, func(_ string, at []time.Time) bool { return now.Sub(at[len(at)-1]) > forgetTime })
+	at, known := a.refusals[set]
+	return len(at) >= maxRefusals && now.Sub(at[len(at)-maxRefusals]) <= forgetTime || !known && len(a.refusals) >= maxSets
 }
 
-// recordRefusal counts a refusal of a new token.
+// recordRefusal records a refusal that leads to a login.
 func (a *attempts) recordRefusal(set string, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.refusals == nil {
-		a.refusals = make(map[string]refusal)
+		a.refusals = make(map[string][]time.Time)
 	}
-	r, known := a.refusals[set]
-	if !known {
-		r.since = now
-	}
-	r.count++
-	a.refusals[set] = r
+	at := append(a.refusals[set], now)
+	a.refusals[set] = at[max(0, len(at)-maxRefusals):]
 }
 
 // recentFailure returns why it is too early to ask a person to log in again, or nil.

@@ -200,8 +200,8 @@ func tooManyRefusals(a *attempts, set string, now time.Time) bool {
 	return false
 }
 
-// Refusals of new tokens count for each set of scopes, until ten minutes after the first of them. They are remembered for a bounded
-// number of sets, above which there is no login.
+// Refusals count for each set of scopes, each for ten minutes. They are remembered for a bounded number of sets, above which
+// there is no login.
 //
 // Guarantees: G-0044.8
 func TestRefusalsAreCountedForTenMinutes(t *testing.T) {
@@ -216,11 +216,12 @@ func TestRefusalsAreCountedForTenMinutes(t *testing.T) {
 		{"read", 9 * time.Minute, false},
 		{"read", 10 * time.Minute, true},
 		{"write", 10 * time.Minute, false},
-		{"read", 10*time.Minute + time.Second, false}, // the first refusal is forgotten, and with it the count
-		{"read", 10*time.Minute + time.Second, false},
+		{"read", 10*time.Minute + time.Second, false}, // the first refusal is forgotten, the second is not
 		{"read", 10*time.Minute + time.Second, true},
 		{"write", 20 * time.Minute, false},
 		{"write", 20 * time.Minute, true},
+		{"read", 20 * time.Minute, false},
+		{"read", 20 * time.Minute, true},
 	} {
 		if got := tooManyRefusals(&a, step.set, began.Add(step.after)); got != step.want {
 			t.Errorf("a refusal of %q after %v: too many is %t, want %t", step.set, step.after, got, step.want)

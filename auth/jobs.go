@@ -129,6 +129,13 @@ func (j *jobs) detach() {
 	j.running.detached = true
 }
 
+// waitsForPerson reports whether the running job has called detach.
+func (j *jobs) waitsForPerson() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.running != nil && j.running.detached
+}
+
 // cancelDetached cancels a job that has called detach and that no caller waits for.
 func (j *jobs) cancelDetached() {
 	j.mu.Lock()

@@ -34,6 +34,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 		a.attempts.recordFailure(ctx, err, time.Now())
 		return &LoginError{Resource: resource, Err: err}
 	}
+	a.attempts.recordRefresh(nil, time.Now()) // the token endpoint works
 	save, cancel := exchangeContext(ctx)
 	defer cancel()
 	logouts := a.loggedOut() // before the login is saved: a later Logout removes it

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
@@ -321,6 +322,31 @@ func TestARefreshThatWorkedEndsTheDelay(t *testing.T) {
 		a.Header.Set("Retry-After", "300")
 	})
 	fail(5 * time.Minute)
+}
+
+// A login ends the delay after a refresh that failed: another program may replace its token, and that be revoked, at once.
+//
+// Guarantees: G-0044.5
+func TestALoginEndsTheDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, store := newOffline(authtest.Options{}), NewMemory()
+		a := f.login(t, Options{Store: store, Interact: f.consent, Offline: true})
+		other := f.login(t, Options{Store: store, Interact: f.consent, Offline: true})
+		f.wantCall(t, other)
+		f.as.RevokeAll()
+		f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
+		if status, err := f.call(t.Context(), a); status == http.StatusOK || err == nil {
+			t.Fatalf("a call that cannot refresh: status %d, %v", status, err)
+		}
+		f.as.Lie(authtest.Token, nil)
+		for _, program := range []*Authorizer{a, other} {
+			if err := program.Login(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.as.RevokeAll()
+		f.wantCall(t, a)
+	})
 }
 
 // When the functions given to OnLogin are called, requests carry the new token.

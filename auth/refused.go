@@ -18,7 +18,7 @@ import (
 // there is no refresh token, or the new token is refused as well, Challenged logs in
 // again, or fails with a *LoginError if it cannot. If the request lacks scopes, it
 // logs in with more scopes. If the server keeps refusing the tokens for a set of
-// scopes, there are at most two logins for that set in ten minutes.
+// scopes, at most two refusals lead to a login for that set in ten minutes.
 func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
 	if err := a.takesLogins(); err != nil {
 		return false, err
@@ -41,6 +41,13 @@ func (a *Authorizer) replace(ctx context.Context, used string, c challenge, stat
 	for {
 		if held := a.held(time.Now()); held != nil && held.access() != used {
 			return true, nil // another request was challenged, too
+		}
+		if a.jobs.waitsForPerson() {
+			logouts := a.loggedOut()
+			if saved := a.otherSaved(ctx, used); saved != nil {
+				a.use(saved, logouts)
+				return true, nil // another program has logged in, while the person does not come to this one
+			}
 		}
 		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, status) })
 		switch {
@@ -81,15 +88,15 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 		t.refreshed = true
 		next = t.decide()
 	}
-	if err := a.mayLogIn(next, t.recent, before, c.scopes); err != nil {
+	if err := a.mayLogIn(next, t, before, c.scopes); err != nil {
 		return err
 	}
 	return a.loginForRequest(ctx, c, before)
 }
 
 // mayLogIn returns why a step leads to no login, or nil. A server that refuses whatever it gets must not have a person asked for
-// ever: new tokens that are refused are counted, and those that have become old meanwhile are not replaced after too many.
-func (a *Authorizer) mayLogIn(next step, isNew bool, before, required []string) error {
+// ever: refusals are counted, but for those of a token that has come to its end.
+func (a *Authorizer) mayLogIn(next step, t refusedToken, before, required []string) error {
 	if next == stepUp {
 		if err := a.o.stepUp(before, required); err != nil {
 			return fmt.Errorf("auth: %s %w", a.resource(), err)
@@ -99,7 +106,7 @@ func (a *Authorizer) mayLogIn(next step, isNew bool, before, required []string) 
 	if next != logIn && a.attempts.refusedTooOften(set, now) {
 		return errNewTokenRefused
 	}
-	if isNew || next == stepUp {
+	if next != logIn && (t.recent || !t.expired) {
 		a.attempts.recordRefusal(set, now)
 	}
 	return nil

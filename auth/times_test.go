@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // sentTokens records the tokens that the protected server gets, "" for none.
@@ -374,6 +375,71 @@ func TestAServerThatRefusesAllTokensDoesNotAskEveryMinute(t *testing.T) {
 			}
 		})
 	}
+}
+
+// That holds for any ten minutes, also if each request is given up after its first refusal and the token is old at the next.
+//
+// Guarantees: G-0044.8
+func TestRequestsThatAreGivenUpDoNotAskForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{})
+		var asks []time.Time
+		a := f.login(t, Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+			asks = append(asks, time.Now())
+			return f.consent(ctx, i)
+		}})
+		refused := &transport.StatusError{Status: http.StatusUnauthorized, Challenge: `Bearer resource_metadata="` + f.as.URL(authtest.ResourceMetadata) + `"`}
+		for minute := range 40 {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, offlineURL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Authorize(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Challenged(t.Context(), r, refused); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(asks); n > 3 && asks[n-1].Sub(asks[n-4]) <= 10*time.Minute {
+				t.Fatalf("in minute %d a person is asked for the fourth time in %v", minute, asks[n-1].Sub(asks[n-4]))
+			}
+			sleep(time.Minute + time.Second)
+		}
+		if len(asks) < 4 {
+			t.Errorf("a person was asked %d times, want more after ten minutes", len(asks))
+		}
+	})
+}
+
+// While a person does not come to one program, another logs in: the first uses that login.
+//
+// Guarantees: G-0044.9
+func TestALoginOfAnotherProgramEndsTheWaitForAPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{})
+		store, comes := NewMemory(), true
+		waits := f.login(t, Options{Store: store, Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+			if !comes {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}
+			return f.consent(ctx, i)
+		}})
+		f.wantCall(t, waits)
+		comes = false
+		f.as.RevokeAll()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if status, err := f.call(impatient, waits); status == http.StatusOK || err == nil {
+			t.Fatalf("a call without a login: status %d, %v", status, err)
+		}
+		f.wantCall(t, f.login(t, Options{Store: store, Interact: f.consent}))
+		start := time.Now()
+		f.wantCall(t, waits)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("it waited for %v", took)
+		}
+	})
 }
 
 // After refusals, a request whose token has ended logs in all the same: that the server refused others says nothing about its
