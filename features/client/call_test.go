@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -174,6 +176,25 @@ func TestCallChecksTheOutputSchema(t *testing.T) {
 	}
 }
 
+// A result is checked against the schema of the last list.
+func TestCallChecksTheNewestOutputSchema(t *testing.T) {
+	s := toolAnswering(`{"content":[],"structuredContent":{"city":"Oslo"}}`, "")
+	lists := 0
+	s.on(protocol.MethodListTools, func(f frame, _ func(frame) []string) []string {
+		lists++
+		return []string{f.result(fmt.Sprintf(`{"tools":[{"name":"t","inputSchema":{},"outputSchema":{"properties":{"city":{"minLength":%d}}}}]}`, 3+lists))}
+	})
+	session := openFake(t, s, client.Options{})
+	for _, fits := range []bool{true, false} {
+		if _, err := toolNames(t, session); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Call[weather](t.Context(), session, "t", nil); errors.As(err, new(*client.ResultError)) == fits {
+			t.Errorf("list %d: got %v, want a result that fits: %t", lists, err, fits)
+		}
+	}
+}
+
 // A pinned session makes calls to one server session only, and fails when that is gone.
 //
 // Guarantees: G-0012.2
@@ -272,6 +293,11 @@ func TestPinWithoutAServer(t *testing.T) {
 			if err := c.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
+			for name, call := range calls {
+				if err := call(t.Context(), pinned); !errors.Is(err, client.ErrClosed) || errors.Is(err, client.ErrStale) {
+					t.Errorf("after the end, with a server before: %t: %s: got %v, want %v", before, name, err, client.ErrClosed)
+				}
+			}
 		})
 	}
 }
@@ -331,6 +357,31 @@ func TestSessionsOfAClient(t *testing.T) {
 		}
 		if _, err := c.Start(t.Context(), "late", s); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("a closed client: %v, want %v", err, client.ErrClosed)
+		}
+	})
+}
+
+// While a client closes, its report says who is left.
+func TestReportOfAClientThatCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answering(nil) // so that a call is in flight for as long as Close waits
+		defer s.close()
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{Name: "search", DrainGrace: time.Second}})
+		session, err := c.Connect(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var busy sync.WaitGroup
+		busy.Go(func() { _, _ = session.CallTool(context.Background(), &protocol.CallToolParams{Name: "x"}) })
+		synctest.Wait()
+		busy.Go(func() { _ = c.Close(context.Background()) })
+		synctest.Wait()
+		if report := c.Report(); report.State != supervisor.Stopping || len(report.Children) != 1 {
+			t.Errorf("got the report\n%s\nwant that of a client that is stopping, with its session", report)
+		}
+		busy.Wait()
+		if report := c.Report(); report.State != supervisor.Stopped || len(report.Children) != 0 {
+			t.Errorf("got the report\n%s\nwant that of a client that has stopped", report)
 		}
 	})
 }

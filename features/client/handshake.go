@@ -55,8 +55,8 @@ func (p *peer) Has(capability string) bool { return p.server.Capabilities.Has(ca
 
 // Offers reports whether the server offers a method.
 func (p *peer) Offers(method string) bool {
-	m, ok := protocol.MethodInfo(method)
-	return ok && p.offers(&m) == nil
+	m, _ := protocol.MethodInfo(method)
+	return p.offers(&m) == nil
 }
 
 // isCurrent reports whether the server is still the present one.

@@ -222,21 +222,27 @@ func (s *Session) answerAll(ctx context.Context, all protocol.InputRequests) (pr
 	answers := make(protocol.InputResponses, len(all))
 	for key, question := range all {
 		asking.Go(func() {
-			answer, err := s.askGuarded(ctx, question)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				answers[key] = answer
-			case failed == nil:
-				failed = &InputError{Key: key, Method: question.Method(), Err: err}
-				cancel(failed)
-			}
+			var answer protocol.InputResponse
+			err := errLeft // also if the handler ends this goroutine
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					answers[key] = answer
+				case failed == nil:
+					failed = &InputError{Key: key, Method: question.Method(), Err: err}
+					cancel(failed)
+				}
+			}()
+			answer, err = s.askGuarded(ctx, question)
 		})
 	}
 	asking.Wait()
 	return answers, failed
 }
+
+var errLeft = errors.New("client: the handler has ended its goroutine")
 
 // askGuarded asks one question. A panic becomes an error and is reported.
 func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest) (answer protocol.InputResponse, err error) {

@@ -270,6 +270,21 @@ func TestListOfLegacyTasks(t *testing.T) {
 	}
 }
 
+// A legacy server may answer a call that could have become a task.
+//
+// Guarantees: G-0032.12
+func TestACallThatBecomesNoTask(t *testing.T) {
+	s := legacyTaskServer(nil, nil)
+	s.on(protocol.MethodCallTool, func(f frame, _ func(frame) []string) []string { return []string{f.result(madeResult)} })
+	task, err := openFake(t, s, client.Options{ProtocolVersion: protocol.Version20251125}).StartTool(t.Context(), &protocol.CallToolParams{Name: "make"})
+	if err != nil || task.ID() != "" || !strings.Contains(string(s.received(protocol.MethodCallTool)[0].Params), `"task"`) {
+		t.Fatalf("got %+v, %v, want a task without an ID for a call that asked for one", task, err)
+	}
+	if result, err := task.Wait(t.Context()); err != nil || result.Content.Text() != "made" {
+		t.Errorf("got %+v, %v, want the answer of the call", result, err)
+	}
+}
+
 // What looks like a task is none if a legacy server was not asked for one.
 //
 // Guarantees: G-0032.12

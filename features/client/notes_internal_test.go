@@ -37,6 +37,11 @@ func TestNotedSchemasAreBounded(t *testing.T) {
 	if n.of("0") != first || n.of("9") != last {
 		t.Error("an equal schema was stored again, want the first one")
 	}
+	larger := json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", maxNotedSchema) + `"}`)
+	n.learn([]*protocol.Tool{{Name: "0", OutputSchema: larger}}, false)
+	if _, err := n.of("0").output.get(t.Context()); !errors.Is(err, errManySchemas) {
+		t.Errorf("a tool whose new schema is too large is checked against the earlier one, want %v", errManySchemas)
+	}
 	for i := range 10 {
 		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i)}}, false)
 	}

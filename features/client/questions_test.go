@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,6 +135,7 @@ func TestLegacyQuestions(t *testing.T) {
 		"sampling":                     {all, protocol.MethodCreateMessage, sampleText, `{"role":"assistant","content":{"type":"text","text":"hello"},"model":"m"}`},
 		"sampling with tools":          {withTools, protocol.MethodCreateMessage, sampleTool, `{"role":"assistant","content":{"type":"text","text":"hello"},"model":"m"}`},
 		"sampling with tools refused":  {all, protocol.MethodCreateMessage, sampleTool, "error -32602"},
+		"a choice of tools refused":    {all, protocol.MethodCreateMessage, `{"messages":[],"maxTokens":5,"toolChoice":{"mode":"auto"}}`, "error -32602"},
 		"sampling without a handler":   {client.Options{}, protocol.MethodCreateMessage, sampleText, "error -32601"},
 		"sampling that fails": {client.Options{Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
 			return nil, nil
@@ -211,6 +213,27 @@ func TestCapabilitiesFollowFromHandlers(t *testing.T) {
 				t.Errorf("%s has the capabilities %s, want %s", method, got, test.modern)
 			}
 		}
+	}
+}
+
+// A handler that ends its goroutine has not answered, and that is reported: the call is not repeated without its answer.
+func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+	var where atomic.Value
+	s := askingServer(`{"r":{"method":"roots/list"}}`, nil)
+	session := openFake(t, s, client.Options{
+		ProtocolVersion: protocol.Latest,
+		Conn:            conn.Tuning{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { where.Store(p.Where) }}},
+		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+			runtime.Goexit()
+			return nil, nil
+		},
+	})
+	var unanswered *client.InputError
+	if _, err := callTool(t, session, "x", ""); !errors.As(err, &unanswered) || unanswered.Key != "r" || len(s.received(protocol.MethodCallTool)) != 1 {
+		t.Errorf("got %v after %d requests, want a *client.InputError after one", err, len(s.received(protocol.MethodCallTool)))
+	}
+	if where.Load() != protocol.MethodListRoots {
+		t.Errorf("reported %v, want %v", where.Load(), protocol.MethodListRoots)
 	}
 }
 
@@ -381,10 +404,19 @@ func TestRoundsFailIfTheyCannotEnd(t *testing.T) {
 		"no answer": {client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 			return nil, failing
 		}}, `{"e":{"method":"elicitation/create","params":` + elicitForm + `}}`, nil, failing, 1},
+		"one of two has no answer": {client.Options{
+			Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, failing },
+			Elicit: func(ctx context.Context, _ *client.Session, _ *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+				<-ctx.Done() // for what the others say does not matter any more
+				return nil, context.Cause(ctx)
+			},
+		}, `{"e":{"method":"elicitation/create","params":` + elicitForm + `},"r":{"method":"roots/list"}}`, nil, failing, 1},
 	} {
 		s := askingServer(test.first, test.more)
 		test.o.ProtocolVersion = protocol.Latest
-		test.o.Roots = answers(new(atomic.Int64)).Roots
+		if test.o.Roots == nil {
+			test.o.Roots = answers(new(atomic.Int64)).Roots
+		}
 		_, err := callTool(t, openFake(t, s, test.o), "x", "")
 		var failed *client.CallError
 		if !errors.As(err, &failed) || failed.Delivery != conn.Sent {

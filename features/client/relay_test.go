@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -97,6 +98,35 @@ func TestRelayMirrorsArguments(t *testing.T) {
 	}
 	if result, err := session.Relay(t.Context(), protocol.MethodCallTool, call); err != nil || !strings.Contains(string(result), "done") {
 		t.Errorf("got %s, %v", result, err)
+	}
+}
+
+// A relayed call that is lost is made again if the server has said, in a list that was relayed, that this does no harm.
+//
+// Guarantees: G-0089.4
+func TestRelayRepeatsWhatDoesNoHarm(t *testing.T) {
+	for hints, repeated := range map[string]bool{`{"readOnlyHint":true}`: true, `{}`: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+			s.on(protocol.MethodListTools, func(f frame, _ func(frame) []string) []string {
+				return []string{f.result(`{"tools":[{"name":"t","inputSchema":{"type":"object"},"annotations":` + hints + `}]}`)}
+			})
+			s.on(protocol.MethodCallTool, func(f frame, before func(frame) []string) []string {
+				if f.Link == 1 {
+					go s.cut()
+					return nil
+				}
+				return before(f)
+			})
+			session := openFake(t, s, client.Options{TrustAnnotations: true, Calls: client.CallOptions{WaitForReady: true, Retries: 1}})
+			if _, err := session.Relay(t.Context(), protocol.MethodListTools, nil); err != nil {
+				t.Fatal(err)
+			}
+			_, err := session.Relay(t.Context(), protocol.MethodCallTool, json.RawMessage(`{"name":"t"}`))
+			if n := len(s.received(protocol.MethodCallTool)); (err == nil) != repeated || (n == 2) != repeated {
+				t.Errorf("with the hints %s: got %v after %d calls, want it repeated: %t", hints, err, n, repeated)
+			}
+		})
 	}
 }
 

@@ -286,22 +286,29 @@ func TestEndOfTheServerDuringAQuestion(t *testing.T) {
 		cause conn.Cause
 		kind  error
 	}{
-		"lost":    {func(s *fakeServer, _ *client.Session) { s.cut() }, conn.LinkLost, client.ErrLost},
-		"stopped": {func(_ *fakeServer, session *client.Session) { session.Stop() }, conn.ShutDown, client.ErrClosed},
+		"lost":                {func(s *fakeServer, _ *client.Session) { s.cut() }, conn.LinkLost, client.ErrLost},
+		"stopped":             {func(_ *fakeServer, session *client.Session) { session.Stop() }, conn.ShutDown, client.ErrClosed},
+		"given up after that": {func(s *fakeServer, _ *client.Session) { s.cut() }, conn.Cancelled, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
 			s := askingServer(`{"r":{"method":"roots/list"}}`, withFault(-32603, `null`))
 			session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Roots: func(ctx context.Context, _ *client.Session) ([]protocol.Root, error) {
 				<-ctx.Done()
-				return nil, fmt.Errorf("nobody has answered: %w", context.Cause(ctx))
+				why := context.Cause(ctx)
+				if test.cause == conn.Cancelled {
+					giveUp()
+				}
+				return nil, fmt.Errorf("nobody has answered: %w", why)
 			}})
 			timer := time.AfterFunc(time.Hour, func() { test.end(s, session) })
 			defer timer.Stop()
-			_, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"})
+			_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "x"})
 			var failed *client.CallError
 			var unanswered *client.InputError
 			var why client.Reason
-			if !errors.As(err, &failed) || failed.Cause != test.cause || failed.ID == 0 || failed.Method != protocol.MethodCallTool || client.NotExecuted(err) || !errors.Is(err, test.kind) ||
+			if !errors.As(err, &failed) || failed.Cause != test.cause || failed.ID == 0 || failed.Method != protocol.MethodCallTool || client.NotExecuted(err) || test.kind != nil && !errors.Is(err, test.kind) ||
 				!errors.As(err, &unanswered) || unanswered.Key != "r" || !errors.As(failed.Err, &why) || why.Kind == "" {
 				t.Errorf("%s: got %#v, %v, want one that matches %v, with the reason and the *client.InputError", name, err, err, test.kind)
 			}

@@ -149,7 +149,7 @@ func (c caller) Limited(ctx context.Context) (context.Context, context.CancelFun
 	if limit := c.view.timeout(); limit > 0 {
 		return context.WithTimeoutCause(ctx, limit, ErrTimedOut)
 	}
-	return context.WithCancel(ctx)
+	return ctx, func() {}
 }
 
 // Leaving implements restore.Caller.

@@ -484,17 +484,19 @@ func TestWatchOutlivesServersThatDieWhileItReads(t *testing.T) {
 }
 
 // A Watch ends with an error that no other server would avoid, and at the end of its
-// context.
+// context or of the session.
 //
 // Guarantees: G-0030.5
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{})
+		var missing error
 		for _, err := range session.Watch(t.Context(), "file:///nothing") {
-			if !errors.Is(err, client.ErrNotFound) {
-				t.Errorf("got %v, want %v", err, client.ErrNotFound)
-			}
+			missing = err
+		}
+		if !errors.Is(missing, client.ErrNotFound) {
+			t.Errorf("got %v, want %v", missing, client.ErrNotFound)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -507,6 +509,14 @@ func TestWatchEnds(t *testing.T) {
 		}
 		if n := len(s.received(protocol.MethodUnsubscribe)); n != 2 {
 			t.Errorf("got %d requests to unsubscribe, want 2", n)
+		}
+		for contents, err := range session.Watch(t.Context(), "file:///1") {
+			if ended = err; contents != nil {
+				session.Stop()
+			}
+		}
+		if !errors.Is(ended, client.ErrClosed) {
+			t.Errorf("a watch of a session that ends: got %v, want %v", ended, client.ErrClosed)
 		}
 	})
 }

@@ -151,6 +151,35 @@ func (s delayedContext) AfterFunc(func()) (stop func() bool) {
 	return func() bool { <-s.until; return true }
 }
 
+// A session that starts without a server tells how long it was without one.
+func TestTimeWithoutAFirstServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFlakyEndpoint("", errors.New("nobody is there"))
+		defer p.close()
+		p.out.Store(true)
+		var came []time.Duration
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if restored, ok := e.(*client.Restored); ok {
+				came = append(came, restored.Away)
+			}
+		}})
+		session, err := c.Start(t.Context(), "search", p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		p.out.Store(false)
+		session.Wake()
+		pass(time.Second)
+		if len(came) != 1 || came[0] != time.Hour {
+			t.Errorf("got Restored after %v, want one after %v", came, time.Hour)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // OnEvent gets an event when the server of Start is ready for the first time, however
 // fast that is.
 func TestStartReportsAFastServer(t *testing.T) {
