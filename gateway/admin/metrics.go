@@ -33,6 +33,7 @@ func (m *metrics) whole(r Report) {
 	m.one("questions_waiting", "gauge", "Questions that wait for a client.", float64(len(r.Questions)))
 	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
 	m.one("audit_lost_total", "counter", "Records of the audit trail that could not be written.", float64(r.AuditLost))
+	m.one("audit_unsent_total", "counter", "Records of the audit trail that were written, and could not be sent.", float64(r.AuditUnsent))
 	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
 }
 

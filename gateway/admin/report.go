@@ -35,7 +35,8 @@ type Report struct {
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
 
-	AuditLost uint64 `json:"auditLost,omitzero"` // records of the audit trail that could not be written, since the gateway has started
+	AuditLost   uint64 `json:"auditLost,omitzero"`   // records of the audit trail that could not be written, since the gateway has started
+	AuditUnsent uint64 `json:"auditUnsent,omitzero"` // records that are in the file, and could not be sent where they should be, too
 
 	NotEnriched int64 `json:"notEnriched,omitzero"` // results that are as their servers have sent them, since what was to be added could not be
 }

@@ -50,6 +50,9 @@ type Options struct {
 	// Keep is how many old files are kept. Default: all.
 	Keep int
 
+	// Written hears of each record when it is in the file, in their order. It must not wait: no other record is written meanwhile. The Record is the callee's.
+	Written func(Record)
+
 	// Log hears of what cannot be written. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -109,6 +112,9 @@ func Open(path string, o Options) (*Trail, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Written == nil {
+		o.Written = func(Record) {}
 	}
 	t := &Trail{path: path, o: o, sealer: newSealer(o.Key), queue: make(chan entry, queueSize), counted: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	if err := t.open(); err != nil {
@@ -313,6 +319,7 @@ func (t *Trail) append(r Record) bool {
 	t.broken = false
 	t.number, t.last = r.Number, hashOf(line)
 	t.recent.add(r)
+	t.o.Written(r)
 	if t.o.MaxSize > 0 && t.size > t.o.MaxSize {
 		t.rotate()
 	}

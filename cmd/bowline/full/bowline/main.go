@@ -12,5 +12,5 @@ func main() {
 	// Before anything else: this process may be the guardian of a server of which a cluster has one, and then
 	// it does not go on as a command.
 	guard := guardian.Run()
-	command.Main(command.Extras{Traces: newTraceExporter, Cluster: member.Engines{Open: joinEngine, Running: embedded.Running, Guardian: guard}})
+	command.Main(command.Extras{Traces: newTraceExporter, Trails: sendTrail, Cluster: member.Engines{Open: joinEngine, Running: embedded.Running, Guardian: guard}})
 }

@@ -15,10 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
-	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/wait"
-	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/spf13/cobra"
 )
 
@@ -210,50 +208,4 @@ func orDash(text string) string {
 		return "-"
 	}
 	return text
-}
-
-// A trailing is the trail of a gateway that runs.
-type trailing struct {
-	mcpjson.Audit
-	trail *audit.Trail // nil: there is none
-	key   []byte
-}
-
-// open opens the trail, if the file names one. Without it nobody is served: whoever wants a trail wants all of it.
-func (t *trailing) open(node string, say func(string)) error {
-	if t.File == "" {
-		return nil
-	}
-	keyFile, err := doors.AuditKey()
-	if err == nil {
-		t.key, err = audit.ReadKey(keyFile)
-	}
-	if err == nil {
-		t.trail, err = audit.Open(t.File, audit.Options{Key: t.key, Node: node, Block: t.Block, Sync: t.Sync, Keep: t.Keep})
-	}
-	if err != nil {
-		return process.Refuse("%w", err)
-	}
-	say("the audit trail is " + t.File)
-	return nil
-}
-
-// close is called when nobody is served any more.
-func (t *trailing) close(say func(string)) {
-	if t.trail == nil {
-		return
-	}
-	if err := t.trail.Close(); err != nil {
-		say("the audit trail: " + err.Error())
-	}
-}
-
-// add makes a gateway write its records.
-func (t *trailing) add(o *gateway.Options) {
-	if t.trail == nil {
-		return
-	}
-	if o.Audit = t.trail.Write; !t.NoArguments {
-		o.Digest = audit.Digest(t.key)
-	}
 }

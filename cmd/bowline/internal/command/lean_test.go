@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +16,11 @@ import (
 // Guarantees: G-0053.5
 func TestWithoutOTLP(t *testing.T) {
 	bowline(t, "", "serve", "--stdio", "--otlp").want(t, process.ExitUsage, "", "go install ./cmd/bowline/full/bowline")
+	file := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(file, []byte(`{"mcpServers":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bowline(t, "", "up", file, "--audit-otlp").want(t, process.ExitUsage, "", "go install ./cmd/bowline/full/bowline")
 }
 
 // TestTheFirstRunIsSmall adds up the files of the modules that go run downloads for the command.

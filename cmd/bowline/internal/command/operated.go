@@ -15,8 +15,8 @@ type operated struct {
 	endpoint string
 	file     string // absolute: who asks may be in another folder
 	reload   func() error
-	end      func()       // ends the command
-	trail    *audit.Trail // nil: there is none
+	end      func() // ends the command
+	audit    *trailing
 }
 
 // A clustered gateway is one at a node of a cluster.
@@ -33,8 +33,8 @@ func (c *clustered) Nodes(ctx context.Context) (string, []admin.NodeReport) {
 // Report implements admin.Gateway.
 func (o *operated) Report() admin.Report {
 	r := o.Gateway.Report()
-	if r.Endpoint, r.File = o.endpoint, o.file; o.trail != nil {
-		r.AuditLost = o.trail.Lost()
+	if r.Endpoint, r.File = o.endpoint, o.file; o.audit.trail != nil {
+		r.AuditLost, r.AuditUnsent = o.audit.trail.Lost(), o.audit.unsent()
 	}
 	return r
 }
@@ -44,10 +44,10 @@ func (o *operated) Reload(context.Context) error { return o.reload() }
 
 // Records implements admin.Gateway.
 func (o *operated) Records() (records []audit.Record, changed <-chan struct{}, ok bool) {
-	if o.trail == nil {
+	if o.audit.trail == nil {
 		return nil, nil, false
 	}
-	records, changed = o.trail.Recent()
+	records, changed = o.audit.trail.Recent()
 	return records, changed, true
 }
 

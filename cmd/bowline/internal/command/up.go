@@ -133,7 +133,7 @@ type upping struct {
 }
 
 // newUp only names the flags; upping.run says what they mean.
-func newUp(with member.Engines) *cobra.Command {
+func newUp(engines member.Engines, trails Trails) *cobra.Command {
 	u := new(upping)
 	command := &cobra.Command{
 		Use:        "up FILE [--stdio]",
@@ -143,7 +143,7 @@ func newUp(with member.Engines) *cobra.Command {
 		Example:    upExample,
 		Args:       oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := u.joining.check(cmd, u.stdio || u.background, with); err != nil {
+			if err := cmp.Or(u.audit.check(trails), u.joining.check(cmd, u.stdio || u.background, engines)); err != nil {
 				return err
 			}
 			if u.path = args[0]; u.stdio && !u.check {
@@ -152,7 +152,7 @@ func newUp(with member.Engines) *cobra.Command {
 			if u.background {
 				standInBackground(cmd)
 			}
-			return u.run(cmd, with)
+			return u.run(cmd, engines, trails)
 		},
 	}
 	u.addFlags(command)
@@ -169,6 +169,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.StringVar(&u.probes, "probes", "", "serve /livez, /readyz and /metrics, and nothing else, to everybody who reaches this `ADDRESS`")
 	flags.BoolVar(&u.noTry, "no-try", false, "let the page call no tools")
 	u.access.addFlags(command)
+	u.audit.addFlags(command)
 	u.joining.flags.Add(command)
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.watches, "watch", false, "read the file again when it changes")
@@ -180,7 +181,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 }
 
 // run checks the whole file, and the address, before anything is started.
-func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
+func (u *upping) run(cmd *cobra.Command, engines member.Engines, trails Trails) error {
 	u.watched = watchOf(u.path)
 	file, err := u.load(cmd, func() (*mcpjson.File, error) { return mcpjson.Load(u.path) })
 	if err != nil {
@@ -195,12 +196,12 @@ func (u *upping) run(cmd *cobra.Command, with member.Engines) error {
 		defer g.Close(context.WithoutCancel(cmd.Context()))
 		return u.report(cmd, g, file)
 	}
-	leave, err := u.join(cmd, with)
+	leave, err := u.join(cmd, engines)
 	if err != nil {
 		return unlessEnded(cmd, err)
 	}
 	say := sayTo(cmd)
-	if err := u.audit.open(u.joining.node.Name(), say); err != nil {
+	if err := u.audit.open(cmd.Context(), u.joining.node.Name(), trails, say); err != nil {
 		return errors.Join(err, leave())
 	}
 	defer u.audit.close(say)
@@ -297,7 +298,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	if err != nil {
 		return nil, err
 	}
-	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, u.audit.trail})
+	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, &u.audit})
 	return doors.Open(shown, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, Probes: u.probes, NoTry: u.noTry, Insecure: u.insecure,
 		Say: sayTo(cmd),
@@ -344,9 +345,8 @@ func (u *upping) take(cmd *cobra.Command, file *mcpjson.File) error {
 		}
 		u.page = cmp.Or(top.AdminHTTP, u.page)
 	}
-	u.audit.Audit = top.Audit
 	u.catalogue, u.socket = cmp.Or(u.catalogue, top.Catalogue), top.AdminSocket
-	return u.access.take(top, sayTo(cmd))
+	return errors.Join(u.audit.take(top.Audit), u.access.take(top, sayTo(cmd)))
 }
 
 // serve serves clients until the context of the command ends, or the gateway lingers no longer. It ends with those that are served: first the

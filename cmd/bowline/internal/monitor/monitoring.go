@@ -67,11 +67,9 @@ func (o *Flags) Start(serving context.Context, log io.Writer, traces Traces, sta
 	case o.otlp && traces == nil:
 		return nil, process.Lean("--otlp", "OTLP's exporter")
 	}
-	about, err := resource.New(serving,
-		resource.WithAttributes(attribute.String("service.name", "bowline"), attribute.String("service.version", process.Version())),
-		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := About(serving)
 	if err != nil {
-		return nil, process.Usage(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
+		return nil, process.Usage(err)
 	}
 	var options otel.Options
 	if o.otlp {
@@ -96,6 +94,17 @@ func (o *Flags) Start(serving context.Context, log io.Writer, traces Traces, sta
 		}
 	}
 	return w, nil
+}
+
+// About describes this process to whoever gets its telemetry.
+func About(ctx context.Context) (*resource.Resource, error) {
+	about, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", "bowline"), attribute.String("service.version", process.Version())),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return about, nil
 }
 
 const adminTimeout = 10 * time.Second // for each request

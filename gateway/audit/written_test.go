@@ -1,0 +1,51 @@
+package audit
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Whoever wants a copy of a trail hears of what is in its files, in their order, and of nothing else: also of its beginning, of its end, and over files.
+//
+// Guarantees: G-0099.15
+func TestACopyIsOfWhatIsInTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	var heard []Record
+	for range 2 {
+		trail := open(t, path, Options{Sync: true, MaxSize: 1500, Node: "n", Written: func(r Record) { heard = append(heard, r) }})
+		write(trail, 0, 10)
+		d := &fullDisk{disk: trail.file}
+		trail.file = d // nobody writes now
+		d.full.Store(true)
+		write(trail, 10, 2)
+		d.full.Store(false)
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var inFile []Record
+	files, err := Files(path)
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%q: %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			r, err := unseal(testKey, strings.TrimSuffix(line, "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			inFile = append(inFile, r)
+		}
+	}
+	if !slices.EqualFunc(heard, inFile, func(a, b Record) bool { return reflect.DeepEqual(a, b) }) {
+		t.Errorf("it hears of %+v, want %+v", heard, inFile)
+	}
+}

@@ -1,0 +1,233 @@
+package auditlog_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/log"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/telemetry/otel/auditlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An exporter keeps what it gets. It is used by one goroutine, and read when that waits or has ended.
+type exporter struct {
+	batches []int
+	records []sdklog.Record
+	fails   error
+	stuck   bool // until its context ends
+	closed  int
+}
+
+func (e *exporter) Export(ctx context.Context, all []sdklog.Record) error {
+	if e.stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if e.fails != nil {
+		return e.fails
+	}
+	e.batches, e.records = append(e.batches, len(all)), append(e.records, all...)
+	return nil
+}
+
+func (e *exporter) Shutdown(context.Context) error   { e.closed++; return nil }
+func (e *exporter) ForceFlush(context.Context) error { return nil }
+
+// attributesOf returns the attributes of a record as texts.
+func attributesOf(r sdklog.Record) map[string]string {
+	all := map[string]string{}
+	r.WalkAttributes(func(a attribute.KeyValue) bool {
+		all[string(a.Key)] = a.Value.String()
+		return true
+	})
+	return all
+}
+
+func send(s *auditlog.Sender, from, n int) {
+	for i := range n {
+		s.Send(audit.Record{Number: uint64(from + i), Method: "tools/call", Name: "a", Outcome: "answered"})
+	}
+}
+
+func numbers(all []sdklog.Record) (text string) {
+	for _, r := range all {
+		text += attributesOf(r)["bowline.audit.n"] + " "
+	}
+	return text
+}
+
+// Everything that a record says is sent, and under names of the conventions where there are some.
+//
+// Guarantees: G-0099.15
+func TestAllOfARecordIsSent(t *testing.T) {
+	r := audit.Record{Time: time.Unix(1, 0).UTC(), Shown: json.RawMessage(`{"path":"x"}`)}
+	fields, n := reflect.ValueOf(&r).Elem(), int64(100)
+	for i := range fields.NumField() {
+		n++
+		switch f := fields.Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString(fmt.Sprint("text", n))
+		case reflect.Int, reflect.Int64:
+			f.SetInt(n)
+		case reflect.Uint64:
+			f.SetUint(uint64(n))
+		case reflect.Float64:
+			f.SetFloat(float64(n))
+		}
+	}
+	r.Event, r.Method = "", "tools/call"
+	out := new(exporter)
+	s := auditlog.New(out, auditlog.Options{Resource: resource.NewSchemaless(attribute.String("service.name", "x"))})
+	s.Send(r)
+	for method, key := range map[string]string{"prompts/get": "gen_ai.prompt.name", "resources/read": "mcp.resource.uri", "tools/list": "bowline.audit.name"} {
+		s.Send(audit.Record{Method: method, Name: key})
+	}
+	s.Send(audit.Record{Event: audit.EventLost, Count: 3})
+	s.Send(audit.Record{Event: "restart", Server: "files"})
+	s.Send(audit.Record{Method: "tools/call", Outcome: "answered"})
+	if err := s.Close(t.Context()); err != nil || len(out.records) != 7 || out.closed != 1 {
+		t.Fatalf("%d records, closed %d times: %v", len(out.records), out.closed, err)
+	}
+	first := attributesOf(out.records[0])
+	for i := range fields.NumField() {
+		value := fmt.Sprint(fields.Field(i).Interface())
+		if raw, is := fields.Field(i).Interface().(json.RawMessage); is {
+			value = string(raw)
+		}
+		sent := out.records[0].Timestamp().Equal(r.Time) && value == fmt.Sprint(r.Time) || fields.Type().Field(i).Name == "Version" || value == ""
+		for _, has := range first {
+			sent = sent || has == value
+		}
+		if !sent {
+			t.Errorf("%s is not sent", fields.Type().Field(i).Name)
+		}
+	}
+	for key, want := range map[string]string{"mcp.method.name": "tools/call", "gen_ai.tool.name": r.Name, "user.id": r.Principal, "client.address": r.Address, "jsonrpc.request.id": r.ID} {
+		if first[key] != want {
+			t.Errorf("%s is %q, want %q", key, first[key], want)
+		}
+	}
+	for _, other := range out.records[1:4] {
+		if all := attributesOf(other); all[all["mcp.method.name"]] != "" || len(all) != 2 {
+			t.Errorf("%v", all)
+		}
+		for key, value := range attributesOf(other) {
+			if key != "mcp.method.name" && key != value {
+				t.Errorf("%s is %s", key, value)
+			}
+		}
+	}
+	for i, want := range map[int]string{0: "WARN bowline.audit.request tools/call", 4: "WARN bowline.audit.event lost", 5: "INFO bowline.audit.event restart files", 6: "INFO bowline.audit.request tools/call answered"} {
+		got := out.records[i]
+		if said := got.Severity().String() + " " + got.EventName() + " " + got.Body().String(); !strings.HasPrefix(said, want) {
+			t.Errorf("it says %q, want %q", said, want)
+		}
+	}
+	if got := out.records[0].Resource(); got == nil || !strings.Contains(got.String(), "service.name=x") || out.records[0].Severity() != log.SeverityWarn {
+		t.Errorf("it is of %v", got)
+	}
+}
+
+// Records are sent in their order: a second after the first of a batch, or as soon as that is full, and those that are left at the end.
+//
+// Guarantees: G-0099.15
+func TestRecordsAreSentInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := new(exporter)
+		s := auditlog.New(out, auditlog.Options{})
+		want := ""
+		for i := range 1400 {
+			want += fmt.Sprint(i+1, " ")
+		}
+		for _, step := range []struct {
+			n    int
+			wait time.Duration
+			want string
+		}{
+			{3, 999 * time.Millisecond, "[]"}, {1, time.Millisecond, "[4]"}, {600, 0, "[4 512]"}, {0, time.Second, "[4 512 88]"}, {796, 0, "[4 512 88 512]"},
+		} {
+			send(s, 1+len(out.records)+map[bool]int{true: 3}[step.n == 1], step.n)
+			if step.wait > 0 {
+				time.Sleep(step.wait)
+			}
+			if synctest.Wait(); fmt.Sprint(out.batches) != step.want {
+				t.Errorf("after %d: %v, want %s", step.n, out.batches, step.want)
+			}
+		}
+		if err := s.Close(t.Context()); err != nil || fmt.Sprint(out.batches) != "[4 512 88 512 284]" || numbers(out.records) != want || s.Lost() != 0 {
+			t.Errorf("in the end: %v, %s, %d lost, %v", out.batches, numbers(out.records), s.Lost(), err)
+		}
+		s.Send(audit.Record{})
+		if s.Lost() != 1 {
+			t.Error("a record after the end is not counted")
+		}
+	})
+}
+
+// An exporter that hangs or fails keeps nobody waiting: what cannot be sent is counted, the log says so once, and what follows is sent.
+//
+// Guarantees: G-0099.16
+func TestWhatCannotBeSentIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := new(bytes.Buffer)
+		out := &exporter{fails: errors.New("nobody listens")}
+		s := auditlog.New(out, auditlog.Options{Log: slog.New(slog.NewTextHandler(said, nil))})
+		for range 2 {
+			send(s, 1, 2)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if text := said.String(); s.Lost() != 4 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "nobody listens") {
+			t.Errorf("%d are lost, and the log says %q", s.Lost(), text)
+		}
+		out.fails = nil
+		send(s, 5, 2)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if out.fails = errors.New("gone again"); s.Lost() != 4 || numbers(out.records) != "5 6 " {
+			t.Errorf("%d are lost, and %s sent", s.Lost(), numbers(out.records))
+		}
+		send(s, 7, 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s.Lost() != 5 || strings.Count(said.String(), "\n") != 2 {
+			t.Errorf("%d are lost, and the log says %q", s.Lost(), said)
+		}
+
+		out.fails, out.stuck = nil, true
+		send(s, 8, 512)
+		synctest.Wait()
+		began := time.Now()
+		send(s, 520, 2048+100)
+		if synctest.Wait(); s.Lost() != 5+100 || time.Since(began) > 0 {
+			t.Errorf("%d are lost, after %v", s.Lost(), time.Since(began))
+		}
+		time.Sleep(30 * time.Second) // the first batch is given up
+		synctest.Wait()
+		if s.Lost() != 105+512 {
+			t.Errorf("%d are lost", s.Lost())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := s.Close(ctx)
+		if err == nil || !strings.Contains(err.Error(), "2048 records") || s.Lost() != 617+2048 || time.Since(began) != 31*time.Second || out.closed != 1 {
+			t.Errorf("at the end %d are lost, after %v: %v", s.Lost(), time.Since(began), err)
+		}
+	})
+}
