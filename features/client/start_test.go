@@ -170,7 +170,7 @@ func TestTimeWithoutAFirstServer(t *testing.T) {
 		pass(time.Hour)
 		p.out.Store(false)
 		session.Wake()
-		pass(time.Second)
+		synctest.Wait()
 		if len(came) != 1 || came[0] != time.Hour {
 			t.Errorf("got Restored after %v, want one after %v", came, time.Hour)
 		}

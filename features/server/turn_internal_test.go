@@ -113,12 +113,12 @@ func TestLargeCallsAreServedInTurn(t *testing.T) {
 	})
 }
 
-// A thousand tools that sleep, which large arguments were decoded for, delay no other call.
+// Hundreds of tools that sleep, which large arguments were decoded for, delay no other call.
 //
 // Guarantees: G-0085.9
 func TestToolsThatSleepHoldNoTurn(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		const sleepers = 1000
+		const sleepers = 300
 		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Conn: conn.Tuning{MaxServing: 2 * sleepers, MaxHeld: 1 << 30}})
 		defer s.Close(t.Context())
 		var asleep atomic.Int32
