@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -114,7 +115,8 @@ func TestServersOfWhichThereIsOne(t *testing.T) {
 	} {
 		var asked atomic.Value
 		asked.Store("none")
-		g := gateway.New(gateway.Options{Share: "user", Exclusive: func(name string, own transport.Transport) transport.Transport {
+		patient := func(_ *mcpjson.Server, o *client.Options) { o.Conn.StopGrace = 20 * time.Second } // a busy machine starts a process slowly
+		g := gateway.New(gateway.Options{Share: "user", Each: patient, Exclusive: func(name string, own transport.Transport) transport.Transport {
 			asked.Store(name)
 			return inmem.New(named(name).Accept, inmem.Options{})
 		}})

@@ -126,7 +126,7 @@ func TestWrongFlagsOfACluster(t *testing.T) {
 	for want, args := range map[string][]string{
 		"need one key":                   serve("--nats", "nats://127.0.0.1:1"),
 		"--nats-creds needs --nats":      serve("--nats-creds", "f"),
-		"no key of 32 bytes":             serve("--cluster-key", os.DevNull),
+		"no key of 64 hexadecimal":       serve("--cluster-key", os.DevNull),
 		"1 to 64 letters":                {"serve", "--http", "127.0.0.1:0", "--cluster", "a b"},
 		"no such file":                   {"nodes", "--cluster", "x", "--cluster-key", "/nonexistent/key"},
 		"--seed needs --cluster-listen":  serve("--cluster-key", key, "--seed", three),
