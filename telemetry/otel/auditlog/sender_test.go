@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,8 +26,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An exporter keeps what it gets. It is used by one goroutine, and read when that waits or has ended.
+// An exporter keeps what it gets.
 type exporter struct {
+	mu      sync.Mutex
 	batches []int
 	records []sdklog.Record
 	fails   error
@@ -35,6 +37,8 @@ type exporter struct {
 }
 
 func (e *exporter) Export(ctx context.Context, all []sdklog.Record) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.stuck {
 		<-ctx.Done()
 		return ctx.Err()
@@ -44,6 +48,23 @@ func (e *exporter) Export(ctx context.Context, all []sdklog.Record) error {
 	}
 	e.batches, e.records = append(e.batches, len(all)), append(e.records, all...)
 	return nil
+}
+
+// does makes the next exports fail, or hang.
+func (e *exporter) does(fails error, stuck bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fails, e.stuck = fails, stuck
+}
+
+// got returns the sizes of the batches, and the numbers of the records in them.
+func (e *exporter) got() (batches, numbers string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.records {
+		numbers += attributesOf(r)["bowline.audit.n"] + " "
+	}
+	return fmt.Sprint(e.batches), numbers
 }
 
 func (e *exporter) Shutdown(context.Context) error   { e.closed++; return nil }
@@ -65,12 +86,8 @@ func send(s *auditlog.Sender, from, n int) {
 	}
 }
 
-func numbers(all []sdklog.Record) (text string) {
-	for _, r := range all {
-		text += attributesOf(r)["bowline.audit.n"] + " "
-	}
-	return text
-}
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.NewTimer(d).C }
 
 // Everything that a record says is sent, and under names of the conventions where there are some.
 //
@@ -151,7 +168,7 @@ func TestRecordsAreSentInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := new(exporter)
 		s := auditlog.New(out, auditlog.Options{})
-		want := ""
+		want, sent := "", 0
 		for i := range 1400 {
 			want += fmt.Sprint(i+1, " ")
 		}
@@ -162,16 +179,19 @@ func TestRecordsAreSentInBatches(t *testing.T) {
 		}{
 			{3, 999 * time.Millisecond, "[]"}, {1, time.Millisecond, "[4]"}, {600, 0, "[4 512]"}, {0, time.Second, "[4 512 88]"}, {796, 0, "[4 512 88 512]"},
 		} {
-			send(s, 1+len(out.records)+map[bool]int{true: 3}[step.n == 1], step.n)
+			send(s, sent+1, step.n)
+			sent += step.n
 			if step.wait > 0 {
-				time.Sleep(step.wait)
+				pass(step.wait)
 			}
-			if synctest.Wait(); fmt.Sprint(out.batches) != step.want {
-				t.Errorf("after %d: %v, want %s", step.n, out.batches, step.want)
+			synctest.Wait()
+			if batches, _ := out.got(); batches != step.want {
+				t.Errorf("after %d: %v, want %s", step.n, batches, step.want)
 			}
 		}
-		if err := s.Close(t.Context()); err != nil || fmt.Sprint(out.batches) != "[4 512 88 512 284]" || numbers(out.records) != want || s.Lost() != 0 {
-			t.Errorf("in the end: %v, %s, %d lost, %v", out.batches, numbers(out.records), s.Lost(), err)
+		err := s.Close(t.Context())
+		if batches, numbers := out.got(); err != nil || batches != "[4 512 88 512 284]" || numbers != want || s.Lost() != 0 {
+			t.Errorf("in the end: %v, %s, %d lost, %v", batches, numbers, s.Lost(), err)
 		}
 		s.Send(audit.Record{})
 		if s.Lost() != 1 {
@@ -190,27 +210,28 @@ func TestWhatCannotBeSentIsCounted(t *testing.T) {
 		s := auditlog.New(out, auditlog.Options{Log: slog.New(slog.NewTextHandler(said, nil))})
 		for range 2 {
 			send(s, 1, 2)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			synctest.Wait()
 		}
 		if text := said.String(); s.Lost() != 4 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "nobody listens") {
 			t.Errorf("%d are lost, and the log says %q", s.Lost(), text)
 		}
-		out.fails = nil
+		out.does(nil, false)
 		send(s, 5, 2)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		synctest.Wait()
-		if out.fails = errors.New("gone again"); s.Lost() != 4 || numbers(out.records) != "5 6 " {
-			t.Errorf("%d are lost, and %s sent", s.Lost(), numbers(out.records))
+		if _, numbers := out.got(); s.Lost() != 4 || numbers != "5 6 " {
+			t.Errorf("%d are lost, and %s sent", s.Lost(), numbers)
 		}
+		out.does(errors.New("gone again"), false)
 		send(s, 7, 1)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		synctest.Wait()
 		if s.Lost() != 5 || strings.Count(said.String(), "\n") != 2 {
 			t.Errorf("%d are lost, and the log says %q", s.Lost(), said)
 		}
 
-		out.fails, out.stuck = nil, true
+		out.does(nil, true)
 		send(s, 8, 512)
 		synctest.Wait()
 		began := time.Now()
@@ -218,7 +239,7 @@ func TestWhatCannotBeSentIsCounted(t *testing.T) {
 		if synctest.Wait(); s.Lost() != 5+100 || time.Since(began) > 0 {
 			t.Errorf("%d are lost, after %v", s.Lost(), time.Since(began))
 		}
-		time.Sleep(30 * time.Second) // the first batch is given up
+		pass(30 * time.Second) // the first batch is given up
 		synctest.Wait()
 		if s.Lost() != 105+512 {
 			t.Errorf("%d are lost", s.Lost())
