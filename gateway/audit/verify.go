@@ -3,17 +3,12 @@ package audit
 import (
 	"bufio"
 	"bytes"
-	"crypto/hmac"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
-
-	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 // longestLine is the size of the longest line of a trail, in bytes.
@@ -160,21 +155,3 @@ func (v *verifying) count(r Record) {
 		v.Lost += r.Count
 	}
 }
-
-// readHead reads what is known of the newest record.
-func readHead(path string, key []byte) (h head, err error) {
-	text, err := os.ReadFile(path + headEnd)
-	if err != nil {
-		return h, err
-	}
-	if err := json.Unmarshal(text, &h); err != nil {
-		return h, fmt.Errorf("%s: %w", path+headEnd, err)
-	}
-	if said, err := hex.DecodeString(h.MAC); err != nil || !hmac.Equal(said, h.mac(key)) {
-		return h, fmt.Errorf("%s was changed, or written by somebody without the key", path+headEnd)
-	}
-	return h, nil
-}
-
-// ReadKey reads a key from a file of this user, with 64 hexadecimal digits. If there is none, it makes one; of several processes that do so at once, all get the same.
-func ReadKey(path string) ([]byte, error) { return private.Key(path, keySize) }
