@@ -73,6 +73,8 @@ type member struct {
 	ctx      context.Context // of the session
 	identity atomic.Pointer[string]
 	decided  atomic.Pointer[decided] // as its last request was; nil: no policy has been asked
+
+	subscriber atomic.Pointer[policy.Who] // as who it has subscribed last; nil: it has not
 }
 
 // decided says by which policy, and about which class, requests of a client are decided.

@@ -34,7 +34,7 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 	case *client.ResourcesChanged:
 		g.refresh(ctx, of, session, catalogue.Resources, catalogue.Templates)
 	case *client.ResourceUpdated:
-		g.server.ResourceUpdated(e.URI)
+		g.updated(new(connection), e.URI)
 	default:
 		g.onOther(ctx, session, e)
 	}
@@ -71,13 +71,16 @@ func (g *Gateway) onOther(ctx context.Context, session *client.Session, e client
 	}
 }
 
-// updated tells those clients of a change who may know of it.
+// updated tells those clients of a change who may know of it: by whose connection it came over, and by the policy that is in force now. Who has subscribed to
+// what he may not see any more hears of it again when he may.
 func (g *Gateway) updated(c *connection, uri string) {
-	if c.place == nil {
+	if c.place == nil && !g.sight.limits() {
 		g.server.ResourceUpdated(uri)
 		return
 	}
-	g.server.ResourceUpdatedFor(uri, c.serves)
+	g.server.ResourceUpdatedFor(uri, func(ctx context.Context, identity string, s *server.Session) bool {
+		return c.serves(identity, s) && g.sight.hears(ctx, uri)
+	})
 }
 
 func isChangeOfList(e client.Event) bool {
@@ -101,6 +104,10 @@ func (g *Gateway) subscribe(ctx context.Context, uri string) (failed error) {
 	item, found := g.resource(ctx, uri)
 	if !found {
 		return server.ErrNotFound
+	}
+	if of, _ := ctx.Value(memberKey{}).(*member); of != nil {
+		who := whoIn(ctx)
+		of.subscriber.Store(&who)
 	}
 	u := g.upstream(item.Server)
 	if u == nil {

@@ -101,6 +101,25 @@ func classOf(ctx context.Context, by *policy.Policy) (class policy.Class, known 
 	return by.ClassOf(whoIn(ctx)), true
 }
 
+// limits reports whether there is a policy.
+func (s *sight) limits() bool { return s.policy.Load() != nil }
+
+// hears reports whether a client that has subscribed to a resource may see it now. The client is known by the context of its session or of its listening request.
+func (s *sight) hears(ctx context.Context, uri string) bool {
+	by := s.policy.Load()
+	if by == nil {
+		return true
+	}
+	var who policy.Who
+	if of, _ := ctx.Value(memberKey{}).(*member); of == nil {
+		who = whoIn(ctx)
+	} else if subscriber := of.subscriber.Load(); subscriber != nil {
+		who = *subscriber
+	}
+	_, seen := s.view(s.known.Snapshot(), by, by.ClassOf(who)).Resource(uri)
+	return seen
+}
+
 // shows reports whether somebody may see anything of a server.
 func (s *sight) shows(who policy.Who, server string) bool {
 	by := s.policy.Load()

@@ -420,6 +420,58 @@ func TestAPolicyChanges(t *testing.T) {
 	checkWays(t, f.client(protocol.LatestLegacy, client.Options{}), []string{"b__who"})
 }
 
+// Who may not see a resource any more hears of no change of it, and hears again when he may. Others hear all the while.
+//
+// Guarantees: G-0098.19
+func TestASubscriptionFollowsThePolicy(t *testing.T) {
+	const servers = `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":%s}`
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			all := two()
+			f := newFleetFor(t, protocol.Latest, all, gateway.Options{}, load(t, fmt.Sprintf(servers, `{}`)))
+			var mu sync.Mutex
+			told := map[string]int{}
+			for _, who := range []string{"ada", "bob"} {
+				f.identity = "token " + who
+				session := f.client(version, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+					if _, is := e.(*client.ResourceUpdated); is {
+						mu.Lock()
+						defer mu.Unlock()
+						told[who]++
+					}
+				}})
+				everything(t, session)
+				failOn(t, session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "a:/one"}))
+			}
+			for _, step := range []struct {
+				policy   string
+				ada, bob int
+			}{
+				{`{}`, 1, 1},
+				{`{"policy":[{"who":"token ada","allow":["a/*"]},{"who":"token bob","allow":["b/*"]}]}`, 1, 0},
+				{`{"policy":[{"allow":["b/*"]}]}`, 0, 0},
+				{`{"policy":[{"allow":["*/*"]}]}`, 1, 1},
+				{`{"policy":[{"who":"token ada","deny":["a/a:/one"]},{"allow":["*/*"]}]}`, 0, 1},
+				{`{}`, 1, 1},
+			} {
+				f.apply(load(t, fmt.Sprintf(servers, step.policy)))
+				pass(10 * time.Second) // until changed lists are announced, in virtual time
+				mu.Lock()
+				clear(told)
+				mu.Unlock()
+				all["a"].ResourceUpdated("a:/one")
+				pass(time.Second)
+				synctest.Wait()
+				mu.Lock()
+				if told["ada"] != step.ada || told["bob"] != step.bob {
+					t.Errorf("%s, %s: ada is told %d times, bob %d, want %d and %d", version, step.policy, told["ada"], told["bob"], step.ada, step.bob)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+}
+
 // A member that a server could take for another one is refused, before any server hears of it: else it could be asked for something else than what was
 // allowed.
 //

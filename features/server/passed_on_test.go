@@ -338,8 +338,8 @@ func TestResourceUpdatedFor(t *testing.T) {
 		w.ask(legacy(`1`, "resources/subscribe", `"uri":"x://a"`))
 	}
 	asked := make(chan string, 10)
-	s.ResourceUpdatedFor("x://a", func(identity string, session *server.Session) bool {
-		asked <- fmt.Sprint(identity, " ", session != nil)
+	s.ResourceUpdatedFor("x://a", func(ctx context.Context, identity string, session *server.Session) bool {
+		asked <- fmt.Sprint(identity, " ", session != nil, " ", server.RequestFrom(ctx) != nil)
 		return identity != "ada"
 	})
 	for _, who := range []string{"bob", "eve"} {
@@ -349,7 +349,7 @@ func TestResourceUpdatedFor(t *testing.T) {
 	for range 3 {
 		got = append(got, testenv.Receive(t, asked, "a subscriber"))
 	}
-	if slices.Sort(got); !slices.Equal(got, []string{"ada true", "bob true", "eve false"}) {
+	if slices.Sort(got); !slices.Equal(got, []string{"ada true false", "bob true false", "eve false true"}) {
 		t.Errorf("the program was asked for %q", got)
 	}
 	s.ResourceUpdated("x://a")

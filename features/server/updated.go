@@ -1,17 +1,23 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 )
 
 // ResourceUpdatedFor does what ResourceUpdated does for those subscribers at this server alone for which may returns true. It is told
-// the Identity of the Origin of each, and the session of a legacy client; that of a modern one is nil. It must not block, nor use the Server.
-func (s *Server) ResourceUpdatedFor(uri string, may func(identity string, session *Session) bool) {
+// the Identity of the Origin of each, the session of a legacy client, which is nil for a modern one, and the context of that session
+// (Options.SessionContext, without which it is the background), or of the listening request. It must not block, nor use the Server.
+func (s *Server) ResourceUpdatedFor(uri string, may func(ctx context.Context, identity string, session *Session) bool) {
 	s.subscriptions.TellIf(changes.Resource(uri), func(of changes.Owner) bool {
 		session, _ := of.Session.(*Session)
-		return may(of.Identity, session)
+		ctx := of.Listening
+		if session != nil {
+			ctx = session.ctx
+		}
+		return may(cmp.Or(ctx, context.Background()), of.Identity, session)
 	})
 }
 
