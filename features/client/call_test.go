@@ -17,10 +17,12 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 type weather struct {
@@ -384,6 +386,20 @@ func TestReportOfAClientThatCloses(t *testing.T) {
 			t.Errorf("got the report\n%s\nwant that of a client that has stopped", report)
 		}
 	})
+}
+
+// A session without a name is in the report, too.
+func TestReportOfASessionWithoutAName(t *testing.T) {
+	s := server.New(serverInfo, server.Options{})
+	defer s.Close(context.Background())
+	c := client.New(clientInfo, client.Options{})
+	defer c.Close(context.Background())
+	if _, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	if report := c.Report(); len(report.Children) != 1 {
+		t.Errorf("got the report\n%s\nwant that of a client with one session", report)
+	}
 }
 
 func sessionNames(c *client.Client) func(func(string, bool) bool) {

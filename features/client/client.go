@@ -201,7 +201,7 @@ func (c *Client) Report() supervisor.Report {
 	c.mu.Unlock()
 	for _, s := range c.all(false) {
 		for _, child := range s.supervisor.Report().Children {
-			if child.ID == s.conn.Name() {
+			if s.own || child.ID == s.conn.Name() { // a session without a name has a child of its own supervisor
 				report.Children = append(report.Children, child)
 			}
 		}
