@@ -71,7 +71,7 @@ func violations() []violation {
 		{"the other side learns of a link by its first message", nil, withoutTransport(allOf(acceptedLate, 10*time.Millisecond)), "Open succeeded, and accept was not called within 10ms. Call it when the link opens;"},
 		{"a link leaves a goroutine", nil, withoutTransport(linkContract(leakOneGoroutine(), time.Minute)), "goroutines are left, started by github.com/bowline-mcp/bowline/proptest_test.leakGoroutine:"},
 		{"a frame of a second stream has the wrong number", nil, withoutTransport(streamContract(renumber, ignore)), "arrived instead of [0 1"},
-		{"a second stream does not wait for credit", nil, withoutTransport(streamContract(deliverTwice, ignore)), "frames delivered against 1 credits"},
+		{"a second stream does not wait for credit", nil, withoutTransport(streamContract(deliverTwice, ignore)), "frames delivered against "},
 		{"a frame follows the end of a second stream", nil, withoutTransport(streamContract(deliverAfterEnd, ignore)), "a frame came after its end"},
 		{"a second stream ends twice", nil, withoutTransport(streamContract(loseAfterEnd, ignore)), "was lost after its end"},
 		{"a frame of a second stream follows the loss of the link", nil, withoutTransport(streamContract(deliver, deliver)), "Receive after Lost"},
