@@ -116,6 +116,12 @@ func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call 
 	return c
 }
 
+// A sender is a client or, if nothing is known about it, its link.
+type sender struct {
+	client share.Client
+	link   *peer
+}
+
 // callKey is the context key under which the server finds the call itself.
 type callKey struct{}
 
@@ -135,7 +141,12 @@ func (c *call) inTurn(cost int, work func()) error {
 		turns, client := of.Turns()
 		return turns.Do(c, client, cost, c.in.Leave, work)
 	}
-	return c.peer.server.turns.Do(c, c.client(), cost, c.in.Leave, work)
+	// Whoever cannot be told apart shares the turns of the link, and takes none of anybody else. To name the link as a client would allocate.
+	from := sender{link: c.peer}
+	if c.Origin.Identity != "" || c.Origin.RemoteAddr != "" {
+		from = sender{client: c.client()}
+	}
+	return c.peer.server.turns.Do(c, from, cost, c.in.Leave, work)
 }
 
 // inTurn does what the method does, for reading what the call of a context contains.

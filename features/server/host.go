@@ -12,7 +12,6 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
-	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -30,7 +29,7 @@ type host struct {
 	handle      Handler // the middleware, and then innermost
 	noOrigin    transport.Origin
 	methods     atomic.Pointer[map[string]*method] // copied when it changes
-	turns       *turn.Scheduler[share.Client]      // of the work for requests that do not come with another one
+	turns       *turn.Scheduler[sender]            // of the work for requests that do not come with another one
 	hub         *changes.Hub
 	askingCalls *asking.Calls   // those that ask their client
 	ctx         context.Context // the context of OnUnsubscribe and of other callbacks at the end of sessions

@@ -14,7 +14,6 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/nodename"
-	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -64,7 +63,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err := nodename.Check(o.Node); err != nil {
 		panic(fmt.Sprintf("server: Node: %v", err))
 	}
-	s.turns = turn.New[share.Client](runtime.GOMAXPROCS(0))
+	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
 	// The order matters. Tasks take their number of rounds from the rounds, and the table checks Options.Route by
 	// them. What serves the methods needs the hub, which connect makes. The other nodes come last: they may report a
 	// change before Subscribe has returned.

@@ -49,7 +49,7 @@ func (s *Server) occupy(ctx context.Context) (end func()) {
 	stop, begun, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	for i := range places {
 		go func() {
-			_ = s.turns.Do(ctx, share.Client{Network: strconv.Itoa(i)}, turn.Small+1, nil, func() { begun <- struct{}{}; <-stop })
+			_ = s.turns.Do(ctx, sender{client: share.Client{Network: strconv.Itoa(i)}}, turn.Small+1, nil, func() { begun <- struct{}{}; <-stop })
 			ended <- struct{}{}
 		}()
 	}
