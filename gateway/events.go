@@ -74,7 +74,7 @@ func (g *Gateway) onOther(ctx context.Context, session *client.Session, e client
 // updated tells those clients of a change who may know of it: by whose connection it came over, and by the policy that is in force now. Who has subscribed to
 // what he may not see any more hears of it again when he may.
 func (g *Gateway) updated(c *connection, uri string) {
-	if c.place == nil && !g.sight.limits() {
+	if c.place == nil && g.sight.policy.Load() == nil {
 		g.server.ResourceUpdated(uri)
 		return
 	}

@@ -101,9 +101,6 @@ func classOf(ctx context.Context, by *policy.Policy) (class policy.Class, known 
 	return by.ClassOf(whoIn(ctx)), true
 }
 
-// limits reports whether there is a policy.
-func (s *sight) limits() bool { return s.policy.Load() != nil }
-
 // hears reports whether a client that has subscribed to a resource may see it now. The client is known by the context of its session or of its listening request.
 func (s *sight) hears(ctx context.Context, uri string) bool {
 	by := s.policy.Load()

@@ -3,7 +3,6 @@
 package peers
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -165,16 +165,7 @@ type doneCall struct{ Program, Principal, Outcome, Rule string }
 // callsIn returns the calls of the trail, in any order.
 func callsIn(t *testing.T, path string) (calls []doneCall) {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var r audit.Record
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range testenv.JSONLines[audit.Record](t, path) {
 		if r.Method == protocol.MethodCallTool && r.Principal != "" {
 			_, rule, _ := strings.Cut(r.Rule, "bowline.personas") // before it is the place in the file
 			calls = append(calls, doneCall{r.Client, r.Principal, r.Outcome, rule})

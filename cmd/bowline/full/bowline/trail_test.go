@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // A logCollector takes logs by OTLP over HTTP, and reads them.
@@ -100,24 +100,6 @@ func callEcho(t *testing.T, url, token, message string) (string, error) {
 	return string(said), err
 }
 
-// written returns the records of the trail that are in its file.
-func written(t *testing.T, path string) (all []audit.Record) {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var r audit.Record
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
 // numberOf returns an attribute that is a number.
 func numberOf(all []*commonpb.KeyValue, key string) int64 {
 	for _, a := range all {
@@ -152,7 +134,7 @@ func TestTheTrailIsSent(t *testing.T) {
 	if len(got.requests) != 1 || !got.requests["/v1/logs application/x-protobuf blue"] || len(got.services) != 1 || !got.services["bowline"] {
 		t.Errorf("the collector got %v of %v", got.requests, got.services)
 	}
-	want := written(t, path)
+	want := testenv.JSONLines[audit.Record](t, path)
 	if len(got.records) != len(want) {
 		t.Fatalf("%d records were sent, and %d written", len(got.records), len(want))
 	}
@@ -193,7 +175,7 @@ func TestATrailThatCannotBeSent(t *testing.T) {
 	}
 	g.interrupt()
 	status, rest := g.ended()
-	all := written(t, path)
+	all := testenv.JSONLines[audit.Record](t, path)
 	if status != 0 || !strings.Contains(rest, "the audit trail was not sent to its end") || all[len(all)-1].Event != audit.EventStopped {
 		t.Errorf("it has ended with status %d: %s, and the trail is %v", status, rest, all)
 	}
