@@ -75,9 +75,11 @@ type Node struct {
 
 	exclusives map[string]*exclusive // by name
 
-	state   State
-	changed chan struct{} // closed when the state changes
-	closing bool          // Close was called
+	state      State
+	leaseSince instant       // since when the node holds its lease
+	hasLapsed  bool          // it has been without one since it joined
+	changed    chan struct{} // closed when the state changes
+	closing    bool          // Close was called
 }
 
 var errClosed = errors.New("cluster: the node is closed")

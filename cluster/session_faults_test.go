@@ -408,6 +408,39 @@ func TestASessionThatIsNotSavedYet(t *testing.T) {
 	}
 }
 
+// When the Engine comes back, the nodes come one after the other. The first one does not say of a session which began
+// at another while the Engine was away that there is none: the client is to come again, until that node had its time.
+//
+// Guarantees: G-0082.7
+func TestNodesComeBackOneAfterTheOther(t *testing.T) {
+	for name, returns := range map[string]bool{"it comes back": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			inSessions(t, func(s *sessionTest) {
+				s.engines[0].Cut()
+				s.engines[1].Cut()
+				rest(s.t, 25*time.Second)
+				s.stores[0].Save("a.s", sessionOf("ada", 1))
+				s.engines[1].Heal()
+				rest(s.t, 2*time.Second)
+				if _, err := s.stores[1].Take(s.t.Context(), "a.s", "ada"); !errors.Is(err, cluster.ErrUnavailable) {
+					s.t.Errorf("the first node that is back: got %v, want that nobody can say", err)
+				}
+				if returns {
+					s.engines[0].Heal()
+				}
+				rest(s.t, 7*time.Second)
+				if returns {
+					s.owned(1, "a.s", "a")
+					return
+				}
+				s.gone(1, "a.s")
+				s.engines[0].Heal()
+				rest(s.t, 7*time.Second)
+			})
+		})
+	}
+}
+
 // A node whose process was killed, started again and perhaps killed again is known for dead as the
 // owner of its sessions at once, also by nodes that have never seen that process, and also if the
 // next one has its address.

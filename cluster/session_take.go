@@ -65,7 +65,8 @@ func (s *sessions) beginner(session string) beginner {
 
 // await names that node as the owner if it can be reached: it may have the session, and not have saved it yet,
 // because the Engine was away, for instance. Only that node knows. If it cannot be reached, await waits for another
-// process that is this node. Otherwise nobody has the session, and await returns none.
+// process that is this node. Otherwise nobody has the session, and await returns none, unless that node may
+// be on its way back to the Engine: then the client is to come again.
 func (b *beginner) await(ctx context.Context, none error) error {
 	if b.name == "" || b.name == b.node.options.Node {
 		return none
@@ -82,10 +83,17 @@ func (b *beginner) await(ctx context.Context, none error) error {
 			return &streamable.OwnedError{Node: b.name}
 		}
 		if isGone && time.Since(began) >= gonePatience && b.hasNoLease(ctx) || wait.Sleep(ctx, takePause) != nil {
-			return none
+			break
 		}
 	}
+	if b.node.hasReturned(returnTime) {
+		return fmt.Errorf("cluster: node %q, where the session began, may be on its way back: %w", b.name, ErrUnavailable)
+	}
+	return none
 }
+
+// returnTime is how long the nodes need at most, from the first to the last, when the Engine comes back: each tries every 5 s.
+const returnTime = 6 * time.Second
 
 // gonePatience is how long Take looks for a node that has no lease by what it has heard and read: both may be late.
 const gonePatience = 200 * time.Millisecond

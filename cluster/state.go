@@ -1,5 +1,7 @@
 package cluster
 
+import "time"
+
 // A State says how a Node stands to its cluster.
 type State string
 
@@ -52,7 +54,22 @@ func (n *Node) setState(to State) {
 		return
 	}
 	n.log.Info("cluster: the node is "+string(to), "was", string(n.state))
+	switch Isolated {
+	case n.state:
+		n.leaseSince = n.clock()
+	case to:
+		n.hasLapsed = true
+	}
 	n.state = to
 	close(n.changed)
 	n.changed = make(chan struct{})
+}
+
+// hasReturned reports whether the node had lost its lease, and had it again within the last d. Other nodes that had lost theirs, as
+// when the Engine was away from all, may still be on their way.
+func (n *Node) hasReturned(d time.Duration) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.assess()
+	return n.hasLapsed && (n.state == Isolated || n.clock()-n.leaseSince < d)
 }
