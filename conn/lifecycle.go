@@ -139,9 +139,9 @@ func (c *core) leaveGate() {
 }
 
 // lose ends the incarnation: it settles every request in this step, cancels what is being served,
-// closes the link, and schedules the next attempt, no earlier than the peer has asked for. An
-// acceptor closes instead. Everything that the link has begun ends in this one step, so no answer
-// of the old link can meet a call of the new one.
+// closes the link (these three in endIncarnation, drain.go), and schedules the next attempt, no
+// earlier than the peer has asked for. An acceptor closes instead. Everything that the link has begun
+// ends in this one step, so no answer of the old link can meet a call of the new one.
 func (c *core) lose(now instant, why Reason, random float64, asked time.Duration, unsent []transport.Tag) {
 	if state := c.state(); state == Backoff || state == Closing {
 		return // the incarnation has ended already

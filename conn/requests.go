@@ -222,7 +222,8 @@ func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transpor
 }
 
 // settlePending ends every request in id order. The link has said which frames certainly did not
-// leave; all others that it has taken may have been executed.
+// leave; all others that it has taken may have been executed. A request also ends without the loss of
+// its link: in abandonStream, if only its stream is lost, and in onFailed, if only its message failed.
 func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []transport.Tag) {
 	for _, id := range c.pending.ids() {
 		r, _ := c.pending.take(id)

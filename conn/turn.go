@@ -215,6 +215,9 @@ func (f flush) flush(depth int) {
 	}
 }
 
+// lend brings an event, and works for the loop if nobody has it. The goroutines of Call and Notify call
+// it, and those of handlers that have returned. Others lend themselves elsewhere: that of Close in
+// lendToEnd, timers in lendTick, jobs and Control.Open in bring, and links in receiver.post.
 func (l *loop) lend(ev *event) bool {
 	posted, held := l.mailbox.lend(ev, actor.Lend)
 	if held.OK() {

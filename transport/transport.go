@@ -245,8 +245,8 @@ type Inbound struct {
 	Frame []byte // one JSON-RPC message without framing; it belongs to the receiver
 	Err   error  // why the link refused and skipped a frame, for instance *OversizedError
 
-	// Work promises that Worker.Work is called soon, on the goroutine that calls
-	// Receive. Only links that are bound to a Worker set it.
+	// Work promises that Runner.Work or Runner.Serve of the receiver is called soon, most often
+	// on the goroutine that calls Receive. Only links whose receiver is a Runner set it.
 	Work bool
 
 	// Message is the decoded frame, if the link had to decode it anyway. Nil: the

@@ -75,7 +75,7 @@ var meaning = [states]string{
 
 var causedBy = [changes]string{
 	Post:   "a goroutine brings an event that cannot run the loop, perhaps because its caller holds a lock.",
-	Lend:   "a goroutine brings an event and lends itself: of Call, Notify or Close, of a worker, of a link that allows it.",
+	Lend:   "a goroutine brings an event and lends itself: of Call, Notify, Close or Control.Open, of a worker, of a link that allows it.",
 	Tick:   "a timer does the same. It rather wakes the own goroutine, which may have to end.",
 	Done:   "a goroutine has done a job of the loop, such as opening a link, and brings the result. It becomes the own one if there is none.",
 	open:   "the Conn starts. The loop begins on the caller's goroutine.",

@@ -35,8 +35,9 @@ func BearerOf(ctx context.Context, auth transport.Authorizer, to *url.URL) (valu
 const maxChallenges = 3
 
 // Send sends the request that attempt returns. If the server denies access and the
-// Authorizer, which may be nil, asks for it, Send sends another one. Unsent reports that
-// an error came before the last request was sent, so that the server has executed
+// Authorizer, which may be nil, asks for it, Send sends another one. Otherwise the link gets
+// the response that denies access, as it gets any other refusal: see IsRefusal. Unsent reports
+// that an error came before the last request was sent, so that the server has executed
 // nothing.
 func Send(ctx context.Context, client *http.Client, auth transport.Authorizer, attempt func() (*http.Request, error)) (response *http.Response, unsent bool, err error) {
 	request, err := attempt()

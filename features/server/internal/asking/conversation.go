@@ -43,19 +43,21 @@ type Questioner interface {
 
 // A Courier brings questions to the client, and waits for the answers. There are four:
 //
-//	a legacy request   on the stream of the call (package server)
+//	a legacy request   on the stream of the call (package server, direct)
 //	a Rerun            the round ends, and the handler runs again in the next one
 //	a Waiting          the round ends, and the handler waits for the next one
-//	a task             its status shows them (package tasks)
+//	a task             its status shows them; a client of 2025-11-25 also gets requests (package tasks, Task.attend)
 //
-// A courier never decides whether a question is new, or whether an answer is one to it: then the four would differ. Each
-// that asks the client at once counts its deliveries against Rounds.MaxRounds. A call that becomes a task keeps the
-// answers of a Rerun (package tasks): another courier whose answers must survive that has to be named there.
+// A courier never decides whether a question is new, or whether an answer is one to it: then the four would differ. But
+// it has an answer that came from the client checked, with CheckAnswer or Parked.Take, before it hands it on. One that
+// ends no round (direct, a task) counts its deliveries against Rounds.MaxRounds; rounds are counted in Rounds.Ask. A call that becomes a task keeps the answers of a Rerun (Task.make): another courier whose
+// answers must survive that has to be named there.
 type Courier interface {
 	// Fitting is that of the request whose client is asked now.
 	Fitting(asked protocol.InputRequests) (protocol.InputRequests, error)
 
-	// Deliver returns an answer to each of the questions, all of which fit. One delivery is made at a time.
+	// Deliver returns an answer to each of the questions, which fits it. The questions fit the client already. One delivery
+	// is made at a time.
 	Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error)
 }
 
