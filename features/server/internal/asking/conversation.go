@@ -50,8 +50,9 @@ type Questioner interface {
 //
 // A courier never decides whether a question is new, or whether an answer is one to it: then the four would differ. But
 // it has an answer that came from the client checked, with CheckAnswer or Parked.Take, before it hands it on. One that
-// ends no round (direct, a task) counts its deliveries against Rounds.MaxRounds; rounds are counted in Rounds.Ask. A call that becomes a task keeps the answers of a Rerun (Task.make): another courier whose
-// answers must survive that has to be named there.
+// ends no round (direct, a task) counts its deliveries against Rounds.MaxRounds; rounds are counted in Rounds.Ask. A call
+// that becomes a task keeps the answers of a Rerun (Task.make): another courier whose answers must survive that has to be
+// named there.
 type Courier interface {
 	// Fitting is that of the request whose client is asked now.
 	Fitting(asked protocol.InputRequests) (protocol.InputRequests, error)

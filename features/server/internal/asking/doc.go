@@ -3,8 +3,9 @@
 // Questions reach the client in four ways: by requests of the legacy revisions, by running again in each round, by waiting
 // for the next round, and in the status of a task (ADR-0031). Each is a Courier. Rerun and Waiting are here, the legacy
 // requests in package server (direct, converse.go), and tasks beside this room. What is asked, what is answered, what is
-// still open and whether a state is the one that was given out does not depend on the courier, and is decided by the core: an Exchange, Questions, and a
-// Sealer. Parking questions, and waiting until they are answered, refused or too late, is there once, too: Parked.
+// still open and whether a state is the one that was given out does not depend on the courier, and is decided by the core:
+// an Exchange, Questions, and a Sealer. Parking questions, and waiting until they are answered, refused or too late, is
+// there once, too: Parked.
 //
 // An Exchange is one call, from its first question to its end. Questions are what is at the client now; they do
 // not change, so a courier may hand them between goroutines. A Sealer turns the State of a call between two
