@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -273,13 +272,6 @@ func (g *Gateway) loginCopy(s *mcpjson.Server, as string) (sessions.Login, error
 	return nil, errEnded
 }
 
-// LoginPages returns the pages at which users log in at servers, and begins to lead users to them; see Options.UserLogins. At is where browsers reach them, without a
-// slash at the end, such as https://tools.example.com/login; authorization servers send browsers back to at/callback. It is to be called once. Close ends
-// what the pages do, and they serve nobody then.
-func (g *Gateway) LoginPages(at string) http.Handler {
-	return g.logins.serve(at, g.options.Server.Node)
-}
-
 // Server returns the side that clients see. Give it to streamable.NewHandler, or serve a link with it. Close ends it.
 func (g *Gateway) Server() *server.Server { return g.server }
 
@@ -346,6 +338,9 @@ func (g *Gateway) offer(p *plan) {
 	until := time.Now().Add(warmUp)
 	g.warmUntil.Store(&until)
 	g.announcer.add(g.known.Apply(p.names, p.servers())...)
+	if anywhere := p.logsIn(); g.logins.anywhere.Swap(anywhere) != anywhere {
+		g.announcer.add(catalogue.Tools) // clients have the gateway's own tool, or have it no more
+	}
 	g.shared.Learn(p.servers()...)
 }
 

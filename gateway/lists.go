@@ -170,7 +170,7 @@ func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) (size int) {
 func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 	return func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 		if kind == catalogue.Tools && searches(ctx) {
-			return g.encode(ctx, g.sight.now(ctx), kind, search.Tools(), nil)
+			return g.encode(ctx, g.sight.now(ctx), kind, g.withLogins(ctx, search.Tools()), nil)
 		}
 		var asked protocol.ListToolsParams
 		if err := protocol.Unmarshal(params, &asked); err != nil {
@@ -181,6 +181,9 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 		if err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 		}
+		if kind == catalogue.Tools && asked.Cursor == nil {
+			items = g.withLogins(ctx, items)
+		}
 		list, err := g.encode(ctx, now, kind, items, next)
 		if err != nil {
 			return nil, err
@@ -190,6 +193,14 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 		}
 		return withPassed(list, passed(g.id, g.upstreams()))
 	}
+}
+
+// withLogins returns the first tools of a list, with the gateway's own before them, if the client of a request has that.
+func (g *Gateway) withLogins(ctx context.Context, tools []catalogue.Item) []catalogue.Item {
+	if !g.logins.offers(g.sight.now(ctx)) {
+		return tools
+	}
+	return append([]catalogue.Item{loginsItem}, tools...)
 }
 
 // warm returns what is known to the client of a request, once every server has said what it has. An empty list of a server that is just starting would be taken for

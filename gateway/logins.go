@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/logins"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -47,15 +49,17 @@ var (
 // A desk is where users log in at servers.
 type desk struct {
 	given *UserLogins                                  // nil: they do not
-	pages atomic.Pointer[logins.Pages]                 // nil: nobody serves them
+	pages atomic.Pointer[served]                       // nil: nobody serves them
 	wake  func(ctx context.Context, server, of string) // makes the connections of a user with a server try again
+
+	anywhere atomic.Bool  // users log in by pages at a server of the file
+	refused  atomic.Int64 // requests of browsers
 }
 
-// serve begins to lead users to pages.
-func (d *desk) serve(at, node string) http.Handler {
-	pages := logins.New(at, node, d.given.reach())
-	d.pages.Store(pages)
-	return pages
+// served are pages that somebody serves.
+type served struct {
+	*logins.Pages
+	ownerOf func(identity string) logins.Owner
 }
 
 // reach is nil if users do not log in.
@@ -188,7 +192,7 @@ func (d *desk) logIn(ctx context.Context, s *mcpjson.Server, identity string, sc
 	if err != nil {
 		return "", err
 	}
-	switch err := askToOpen(ctx, s.Name, link); {
+	switch err := askToOpen(ctx, fmt.Sprintf("The server %q needs your login. Open the page, and log in there.", s.Name), link.ID, link.URL); {
 	case errors.Is(err, errNotAsked):
 		return link.URL, err
 	case err != nil:
@@ -245,21 +249,54 @@ func (d *desk) run(ctx context.Context, s *mcpjson.Server, user string, scopes [
 	return err
 }
 
-// askToOpen asks the user of a call to open the page of a login. Nil: he has agreed, which does not mean that he has logged in.
-func askToOpen(ctx context.Context, name string, link *logins.Link) error {
-	page := &protocol.ElicitParams{
-		Mode: protocol.ElicitURL, URL: link.URL, ElicitationID: link.ID,
-		Message: fmt.Sprintf("The server %q needs your login. Open the page, and log in there.", name),
-	}
-	answers, err := server.Ask(ctx, protocol.InputRequests{link.ID: page})
+// askToOpen asks the user of a call to open a page. Nil: he has agreed, which does not mean that he has done anything there.
+func askToOpen(ctx context.Context, why, id, address string) error {
+	page := &protocol.ElicitParams{Mode: protocol.ElicitURL, URL: address, ElicitationID: id, Message: why}
+	answers, err := server.Ask(ctx, protocol.InputRequests{id: page})
 	switch {
 	case errors.Is(err, server.ErrNotAsking), errors.As(err, new(*server.UnsupportedError)):
 		return errNotAsked
 	case err != nil:
 		return err
 	}
-	if answer, ok := answers[link.ID].(*protocol.ElicitResult); !ok || answer.Action != protocol.ElicitAccept {
+	if answer, ok := answers[id].(*protocol.ElicitResult); !ok || answer.Action != protocol.ElicitAccept {
 		return errDeclined
 	}
 	return nil
+}
+
+// loginsTool is the gateway's own tool, by which a user finds the page of his logins. Its name is that of no tool of a server, unless such a server has no prefix: then the tool is the server's.
+const loginsTool = "bowline_logins"
+
+// loginsItem is its entry in the list.
+var loginsItem = catalogue.Item{Name: loginsTool, Raw: json.RawMessage(`{"name":"` + loginsTool + `","title":"Log out of servers","description":"Show the user a page of this gateway with the servers where he is logged in. There he can end each login. Nothing is ended before he does that.","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"openWorldHint":false}}`)}
+
+// offers reports whether a client that sees these tools has that for its user's logins, too: there is a page for them, at a server at least. Policies are about servers: who may not use one any more may still
+// take his login from it.
+func (d *desk) offers(seen *catalogue.Snapshot) bool {
+	if !d.anywhere.Load() || d.pages.Load() == nil {
+		return false
+	}
+	_, taken := seen.Find(catalogue.Tools, loginsTool)
+	return !taken
+}
+
+// show serves a call of that tool. Only a browser ends a login: the call may be the idea of a model, or of a text that it has read.
+func (d *desk) show(ctx context.Context) (json.RawMessage, error) {
+	pages := d.pages.Load()
+	link, err := pages.Own(pages.ownerOf(server.RequestFrom(ctx).Origin.Identity))
+	if err != nil {
+		return textResult("There is no page now: "+err.Error(), true)
+	}
+	switch err := askToOpen(ctx, "Here you see at which servers you are logged in, and can end these logins.", link.ID, link.URL); {
+	case errors.Is(err, errNotAsked):
+		return textResult("To see at which servers the user is logged in, and to end a login, let him open "+link.URL+" within ten minutes.", false)
+	case err != nil:
+		return textResult("The page was not opened: "+err.Error()+". No login was ended.", true)
+	}
+	return textResult("The user was shown the page. He ends logins there, or leaves them.", false)
+}
+
+func textResult(text string, failed bool) (json.RawMessage, error) {
+	return protocol.Marshal(&protocol.CallToolResult{Content: protocol.Contents{protocol.Text(text)}, IsError: failed})
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/logins"
 	"github.com/bowline-mcp/bowline/mcpjson"
 )
 
@@ -14,9 +17,14 @@ import (
 // Report and Detail name it, of whose person all connections end. It returns when that has happened. It fails with admin.ErrNoServer, if the server has no logins of users, if
 // there is nothing to end, or if the tokens could not be revoked; the login is removed then all the same, unless the error says that the store has failed.
 func (g *Gateway) Logout(ctx context.Context, name, user string) error {
+	return g.logoutBy(ctx, Admin, name, user)
+}
+
+// logoutBy ends the login of a user, and records who has done it.
+func (g *Gateway) logoutBy(ctx context.Context, who, name, user string) error {
 	err := g.logout(ctx, name, user)
 	if g.options.Audit != nil {
-		record := eventOf(Admin, "logout", name, err)
+		record := eventOf(who, "logout", name, err)
 		record.Name = user
 		g.options.Audit(ctx, record)
 	}
@@ -71,4 +79,50 @@ func (g *Gateway) endConnections(ctx context.Context, u *upstream, person string
 		g.resume(ctx, u)
 	}
 	return ended
+}
+
+// LoginPages returns the pages at which users log in at servers, and begins to lead users to them; see Options.UserLogins. At is where browsers reach them, without a
+// slash at the end, such as https://tools.example.com/login; authorization servers send browsers back to at/callback. It is to be called once. Close ends
+// what the pages do, and they serve nobody then. Where users log in so, clients have a tool more, bowline_logins, which leads its user to a page where he ends his own logins.
+func (g *Gateway) LoginPages(at string) http.Handler {
+	pages := logins.New(at, g.options.Server.Node, g.logins.given.reach())
+	pages.Refused = g.refusedAtPages
+	g.logins.pages.Store(&served{pages, g.ownerOf})
+	return pages
+}
+
+// ownerOf returns whose logins a page shows, and how he ends them.
+func (g *Gateway) ownerOf(identity string) logins.Owner {
+	return logins.Owner{
+		User: g.logins.person(identity),
+		At:   func(ctx context.Context) []string { return g.loggedInAt(ctx, identity) },
+		End:  func(ctx context.Context, name string) error { return g.logoutBy(ctx, identity, name, identity) },
+	}
+}
+
+// loggedInAt returns the servers where a user has a login, in the order of the file. One that cannot be read may be there, and can be ended.
+func (g *Gateway) loggedInAt(ctx context.Context, identity string) (names []string) {
+	g.mu.Lock()
+	order, servers := g.order, g.servers // which are replaced, and never changed
+	g.mu.Unlock()
+	for _, name := range order {
+		u := servers[name]
+		if u == nil || !u.logsIn() {
+			continue
+		}
+		if has, err := g.logins.has(ctx, u.perUser, identity); has || err != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// refusedAtPages records a request at the pages for logins that was refused. Nobody has logged in for it, so the trail bounds how many records there are.
+func (g *Gateway) refusedAtPages(user, why string) {
+	g.logins.refused.Add(1)
+	if g.options.Audit != nil {
+		record := eventOf("", "login page", "", errors.New(why))
+		record.Name, record.Outcome = user, string(server.OutcomeDenied)
+		g.options.Audit(context.Background(), record)
+	}
 }

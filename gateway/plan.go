@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
@@ -40,6 +41,9 @@ type entry struct {
 
 	perUser *mcpjson.Server // at which each user logs in, as the file says; nil: users have no logins there
 }
+
+// logsIn reports whether users log in at the server by a page.
+func (e *entry) logsIn() bool { return e.perUser != nil && e.perUser.Settings.Exchange == nil }
 
 // given is what the options of a gateway say to every file.
 type given struct {
@@ -155,6 +159,11 @@ func (p *plan) servers() (servers []catalogue.Server) {
 		servers = append(servers, e.Server)
 	}
 	return servers
+}
+
+// logsIn reports whether users log in by pages at one of the servers.
+func (p *plan) logsIn() bool {
+	return slices.ContainsFunc(p.entries, func(e entry) bool { return e.logsIn() })
 }
 
 // check returns the mistakes of all servers.

@@ -16,7 +16,7 @@ import (
 // Report describes the gateway as it is now, but for its Endpoint, which the program knows. It never waits.
 func (g *Gateway) Report() admin.Report {
 	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
-	r.Unclaimed, r.NotEnriched = g.levels.unclaimed.Load(), g.enricher.failed.Load()
+	r.Unclaimed, r.NotEnriched, r.PagesRefused = g.levels.unclaimed.Load(), g.enricher.failed.Load(), g.logins.refused.Load()
 	if wrong := g.unsaved.Load(); wrong != nil {
 		r.Notices = append(r.Notices, *wrong)
 	}
@@ -150,7 +150,7 @@ func (g *Gateway) owned(u *upstream) (all []admin.Connection) {
 		}
 		c := admin.ConnectionOf(p.Owner.User, program, uses[i].Since, uses[i].Calls, status)
 		c.Name, _ = p.Value.userOf()
-		c.Login = u.perUser != nil && u.perUser.Settings.Exchange == nil
+		c.Login = u.logsIn()
 		all = append(all, c)
 	}
 	return all

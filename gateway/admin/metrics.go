@@ -35,6 +35,7 @@ func (m *metrics) whole(r Report) {
 	m.one("audit_lost_total", "counter", "Records of the audit trail that could not be written.", float64(r.AuditLost))
 	m.one("audit_unsent_total", "counter", "Records of the audit trail that were written, and could not be sent.", float64(r.AuditUnsent))
 	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
+	m.one("login_pages_refused_total", "counter", "Requests at the pages for logins of users that were refused.", float64(r.PagesRefused))
 }
 
 func (m *metrics) head(name, kind, help string) {

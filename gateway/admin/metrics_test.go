@@ -15,7 +15,7 @@ func TestMetrics(t *testing.T) {
 	s.Calls, s.P50, s.P99, s.Answered, s.Unanswered, s.Waited, s.Restarts = 2, 1.5, 20, 7, 1, 0.5, 3
 	s.Limited, s.Queued, s.Known = 5, 6, noon
 	f := newFake(s, ServerReport{Name: "odd\"\n} 1\\", State: Backoff})
-	f.report.NotEnriched, f.report.AuditLost, f.report.AuditUnsent = 8, 9, 10
+	f.report.NotEnriched, f.report.AuditLost, f.report.AuditUnsent, f.report.PagesRefused = 8, 9, 10, 11
 	f.report.Refused, f.report.Clients = 4, []ClientReport{{Program: "c"}}
 	f.report.Questions = []Question{{Server: "files"}}
 	h := serveWeb(t, f, true)

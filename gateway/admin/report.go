@@ -39,6 +39,8 @@ type Report struct {
 	AuditUnsent uint64 `json:"auditUnsent,omitzero"` // records that are in the file, and could not be sent where they should be, too
 
 	NotEnriched int64 `json:"notEnriched,omitzero"` // results that are as their servers have sent them, since what was to be added could not be
+
+	PagesRefused int64 `json:"loginPagesRefused,omitzero"` // requests of browsers at the pages for logins of users
 }
 
 // A NodeReport is what another gateway of the cluster has said of its servers.

@@ -4,6 +4,10 @@
 //	link, err := pages.Open(logins.Login{User: user, Server: "issues", Run: run})
 //	err = link.Wait(ctx)
 //
+// A user who wants to see and end the logins that he has gets another link, which leads to a page of these:
+//
+//	own, err := pages.Own(logins.Owner{User: user, At: at, End: end})
+//
 // Whoever has a link can begin one login with it, in the name of one user. So everything that arrives here is taken for hostile: nothing of a request
 // is shown or logged, and a link that never was looks like one that was used. ADR-0102 gives the reasons. The package knows nothing of OAuth:
 // Run does, and gets the addresses at which the browser of a user begins and arrives.
@@ -16,9 +20,7 @@ package logins
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/url"
@@ -28,26 +30,12 @@ import (
 	"github.com/bowline-mcp/bowline/internal/nodename"
 )
 
-const (
-	// Life is how long a link may be used, and how long the login that it has begun may take then.
-	Life = 10 * time.Minute
-
-	mostOfUser = 16   // logins that a user may have open
-	mostOfAll  = 1024 // and all users together
-)
-
 var (
-	// ErrFull is the error of Open if too many logins are open: it helps to finish some, or to wait.
-	ErrFull = errors.New("too many logins are open: finish one, or wait for ten minutes")
-
 	// ErrExpired is the error of a login whose link nobody has used in time, or which nobody has finished.
 	ErrExpired = errors.New("nobody has logged in within ten minutes")
 
 	// errLeft is the error of a login whose browser has not waited for where to go.
 	errLeft = errors.New("the browser has left before the login began")
-
-	// ErrClosed is the error of a login that the end of the gateway has cut.
-	ErrClosed = errors.New("the gateway ends")
 )
 
 // These are mistakes of Run.
@@ -70,20 +58,6 @@ type Login struct {
 
 // A Visit sends the browser of a user to another site, and waits until it comes back.
 type Visit func(ctx context.Context, start func(ctx context.Context, redirect string) (*url.URL, error)) (*url.URL, error)
-
-// A digest stands for a secret, so that to look one up takes a time that tells nothing of others.
-type digest [sha256.Size]byte
-
-func digestOf(secret string) digest { return sha256.Sum256([]byte(secret)) }
-
-// newSecret returns 256 random bits, as secretLength characters.
-func newSecret() string {
-	var bits [32]byte
-	rand.Read(bits[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(bits[:])
-}
-
-const secretLength = 43
 
 // A Link is a login that is open.
 type Link struct {
@@ -115,6 +89,10 @@ func (l *Link) Wait(ctx context.Context) error {
 
 // Pages are the logins that are open, and the http.Handler of their pages. End them with Close.
 type Pages struct {
+	// Refused hears of each request that was refused: of a link that is not there, of another site, of another browser. User is whose page it was; "": nobody's, or that of
+	// all who have not logged in. It is called by many goroutines, and set before the first request. Nil: nobody hears of them.
+	Refused func(user, why string)
+
 	at      string // their URL, without a slash at the end
 	node    string // which serves them, of several with this URL; "": the only one
 	reach   func(node string) http.Handler
@@ -128,6 +106,8 @@ type Pages struct {
 	unused map[digest]*Link // by the secret of the URL
 	states map[digest]*Link // by the state with which the browser comes back
 	closed bool
+
+	own owned
 }
 
 // New returns the pages of a gateway. At is where browsers reach them, without a slash at the end. If several nodes serve pages there, node is the name of this one, and reach returns
@@ -172,6 +152,10 @@ func (p *Pages) Open(login Login) (*Link, error) {
 	p.open[l], p.unused[digestOf(secret)] = true, l
 	return l, nil
 }
+
+// Own returns the link to the logins of a user, for ten minutes. He has one: while nobody has used it, he gets the same one, unless its end is near, and otherwise a new one ends that before. The error is
+// ErrFull or ErrClosed.
+func (p *Pages) Own(o Owner) (*OwnLink, error) { return p.own.open(p.at, p.node, o) }
 
 // look returns what a link is for that nobody has used.
 func (p *Pages) look(secret string) (login Login, ok bool) {
@@ -295,6 +279,7 @@ func (p *Pages) Close() {
 		p.remove(l, ErrClosed)
 	}
 	p.mu.Unlock()
+	p.own.close()
 	p.stop()
 	p.running.Wait()
 }

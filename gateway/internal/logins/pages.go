@@ -1,16 +1,24 @@
 package logins
 
 import (
+	"context"
 	"html/template"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
 )
 
 // callback is the name of the page to which browsers are sent back. No secret of a link is as short.
 const callback = "callback"
+
+const (
+	endTime     = 30 * time.Second // for one login of a user to end
+	longestForm = 4 << 10
+)
 
 // pages are what a browser shows. Nothing but what the gateway itself knows is in them, and they run no script.
 var pages = template.Must(template.New("").Parse(`{{define "begin"}}<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Log in at {{.Server}}</title>
@@ -19,6 +27,12 @@ var pages = template.Must(template.New("").Parse(`{{define "begin"}}<!doctype ht
 {{if .User}}<b>{{.User}}</b> uses{{else}}uses this gateway without a login of its own{{end}} may act there with your login then.</p>
 <p><b>Close this page if you have not asked a program for this{{if .User}}, or if you are not {{.User}}{{end}}.</b></p>
 <form method="post"><button>Go on to log in</button></form></html>
+{{end}}{{define "own"}}<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Your logins</title>
+<h1>{{if .User}}Logins of {{.User}}{{else}}Logins{{end}}</h1>
+{{with .Done}}<p role="status"><b>{{.}}</b></p>{{end}}
+{{if .At}}<p>This gateway has a login {{if .User}}of <b>{{.User}}</b>{{end}} at these servers. If you end one, programs that use this gateway no longer act there, until somebody logs in again.</p>
+<ul>{{range .At}}<li><form method="post"><b>{{.}}</b> <button name="server" value="{{.}}">End the login at {{.}}</button></form></li>{{end}}</ul>
+{{else}}<p>There is no login at a server.</p>{{end}}</html>
 {{end}}{{define "text"}}<!doctype html><html lang="en"><meta charset="utf-8"><title>Login</title><p>{{.}}</p></html>
 {{end}}`))
 
@@ -28,6 +42,18 @@ const (
 	failed  = "You are not logged in. Go back to the program, which says why."
 	done    = "You are logged in, and the program goes on. You can close this page."
 	another = "Allow cookies of this site, and open the link again."
+
+	ended    = "The login is ended."
+	notThere = "There is no such login any more."
+	notEnded = "The login was not ended, or not everywhere. Ask who runs the gateway: its audit trail says why."
+)
+
+// These are why a request is refused, for who runs the gateway.
+const (
+	otherSite    = "the form is of another site"
+	otherBrowser = "the link is of another browser, or the browser has no cookie"
+	noSuchLink   = "there is no such link"
+	noComing     = "no login of this browser waits for this state"
 )
 
 // ServeHTTP serves the page of a link, whose form begins the login, and the page to which the browser comes back. To look at the first one changes nothing: programs that
@@ -44,11 +70,18 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "same-origin") // with "no-referrer" the form would have no origin: without TLS nothing else shows that it is of this page
 	header.Set("X-Content-Type-Options", "nosniff")
+	// The link says whether it leads to a login or to those that there are: nobody can make one of the other from it.
+	l, _ := p.own.look(name, "", false)
+	own := l != nil
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case reads && name == callback:
 		p.finish(w, r)
+	case reads && own:
+		p.showOwn(w, r, name)
 	case reads:
 		p.show(w, r, name)
+	case r.Method == http.MethodPost && own:
+		p.endOwn(w, r, name)
 	case r.Method == http.MethodPost && name != callback:
 		p.start(w, r, name)
 	default:
@@ -75,36 +108,55 @@ func say(w http.ResponseWriter, status int, text string) {
 	_ = pages.ExecuteTemplate(w, "text", text)
 }
 
-// show asks whether the user means it, and gives the browser a cookie, by which it is known again.
-func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
-	login, ok := p.look(secret)
-	if !ok {
-		say(w, http.StatusNotFound, noLink)
-		return
+// refuse tells a browser nothing but a text, and who runs the gateway of whose page it was, if it was somebody's, and why.
+func (p *Pages) refuse(w http.ResponseWriter, status int, text, user, why string) {
+	if p.Refused != nil {
+		p.Refused(user, why)
 	}
-	if given := p.cookieOf(r); given == "" || nodename.Of(given) != p.node { // one login at a time, if nodes differ
+	say(w, status, text)
+}
+
+// giveCookie gives a browser a cookie, unless it has one of this node: one login at a time, if nodes differ.
+func (p *Pages) giveCookie(w http.ResponseWriter, r *http.Request) {
+	if given := p.cookieOf(r); given == "" || nodename.Of(given) != p.node {
 		cookie := p.cookie()
 		cookie.Value = nodename.Join(p.node, newSecret())
 		http.SetCookie(w, cookie)
 	}
+}
+
+// isFromElsewhere reports whether a form is of another site.
+func (p *Pages) isFromElsewhere(r *http.Request) bool {
+	from := http.NewCrossOriginProtection()
+	return from.AddTrustedOrigin(p.origin) != nil || from.Check(r) != nil
+}
+
+// show asks whether the user means it, and gives the browser a cookie, by which it is known again.
+func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
+	login, ok := p.look(secret)
+	if !ok {
+		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink)
+		return
+	}
+	p.giveCookie(w, r)
 	_ = pages.ExecuteTemplate(w, "begin", login)
 }
 
 // start begins a login, and sends the browser away. The cookie shows that this browser was shown what the user agrees to: no other site can send the form.
 func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
-	from := http.NewCrossOriginProtection()
-	if from.AddTrustedOrigin(p.origin) != nil || from.Check(r) != nil {
-		say(w, http.StatusForbidden, noLink)
+	login, ok := p.look(secret)
+	if p.isFromElsewhere(r) {
+		p.refuse(w, http.StatusForbidden, noLink, login.User, otherSite)
 		return
 	}
 	cookie := p.cookieOf(r)
-	if _, ok := p.look(secret); ok && cookie == "" {
-		say(w, http.StatusForbidden, another)
+	if ok && cookie == "" {
+		p.refuse(w, http.StatusForbidden, another, login.User, otherBrowser)
 		return
 	}
 	l := p.begin(secret, cookie)
 	if l == nil {
-		say(w, http.StatusNotFound, noLink)
+		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink)
 		return
 	}
 	select {
@@ -121,7 +173,7 @@ func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
 func (p *Pages) finish(w http.ResponseWriter, r *http.Request) {
 	l := p.comeBack(r.URL.Query().Get("state"), p.cookieOf(r), r.URL)
 	if l == nil {
-		say(w, http.StatusNotFound, noLink)
+		p.refuse(w, http.StatusNotFound, noLink, "", noComing)
 		return
 	}
 	switch err := l.Wait(r.Context()); {
@@ -149,4 +201,75 @@ func (p *Pages) cookieOf(r *http.Request) string {
 		return ""
 	}
 	return given[0].Value
+}
+
+// An ownPage is what a page of logins says.
+type ownPage struct {
+	User, Done string
+	At         []string
+}
+
+// showOwn shows a user his logins. That changes nothing but a cookie.
+func (p *Pages) showOwn(w http.ResponseWriter, r *http.Request, secret string) {
+	l, may := p.own.look(secret, p.cookieOf(r), false)
+	switch {
+	case l == nil:
+		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink) // it has ended just now
+	case !may:
+		p.refuse(w, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
+	default:
+		p.giveCookie(w, r)
+		writeOwn(r.Context(), w, http.StatusOK, &l.owner, "")
+	}
+}
+
+// endOwn ends the login at the server that a form names. Whoever leaves before it has ended has meant it all the same.
+func (p *Pages) endOwn(w http.ResponseWriter, r *http.Request, secret string) {
+	if p.isFromElsewhere(r) {
+		var user string
+		if l, _ := p.own.look(secret, "", false); l != nil {
+			user = l.owner.User
+		}
+		p.refuse(w, http.StatusForbidden, noLink, user, otherSite)
+		return
+	}
+	cookie := p.cookieOf(r)
+	l, may := p.own.look(secret, cookie, true)
+	switch {
+	case l == nil:
+		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink)
+		return
+	case cookie == "":
+		p.refuse(w, http.StatusForbidden, another, l.owner.User, otherBrowser)
+		return
+	case !may:
+		p.refuse(w, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
+		return
+	}
+	// What has begun is not cut when the browser leaves: the login might be removed then, and its tokens not be revoked.
+	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
+	ctx, cancel := context.WithTimeout(p.ctx, endTime)
+	defer cancel()
+	status, text := l.owner.endAt(ctx, r.PostFormValue("server"))
+	writeOwn(ctx, w, status, &l.owner, text)
+}
+
+// endAt ends the login at a server, and returns what the browser is told. A form may name anything, and a page that is shown in two
+// windows may name what has ended meanwhile. Why a login does not end is told to who runs the gateway: the reason may name its authorization server.
+func (o *Owner) endAt(ctx context.Context, server string) (status int, text string) {
+	if !slices.Contains(o.At(ctx), server) {
+		return http.StatusOK, notThere
+	}
+	if o.End(ctx, server) != nil {
+		return http.StatusBadGateway, notEnded
+	}
+	return http.StatusOK, ended
+}
+
+// writeOwn shows which logins there are now.
+// The store is asked again: what the page says is never what somebody has wanted, but what has become of it.
+func writeOwn(ctx context.Context, w http.ResponseWriter, status int, of *Owner, done string) {
+	at := of.At(ctx)
+	w.WriteHeader(status)
+	_ = pages.ExecuteTemplate(w, "own", ownPage{of.User, done, at}) // if that fails, the browser has left
 }
