@@ -34,7 +34,7 @@ func TestAllocationsOfACall(t *testing.T) {
 // Guarantees: G-0099.12
 func TestAllocationsOfGuards(t *testing.T) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
-		open, guarded := leastOfThree(guardedCall(t, version, false)), leastOfThree(guardedCall(t, version, true))
+		open, guarded := leastOfThree(guardedCall{version: version, open: true}.prepare(t)), leastOfThree(guardedCall{version: version}.prepare(t))
 		if guarded > open+12 {
 			t.Errorf("%s: %v allocations, and %v without the guards", version, guarded, open)
 		}

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -21,8 +22,19 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// guardedCall returns what makes a call through a gateway, with or without what guards that of a team.
-func guardedCall(b testing.TB, version string, guards bool) (call func()) {
+// A guardedCall is a call of a tool through a gateway.
+type guardedCall struct {
+	version string // of the client and the server
+	open    bool   // without what guards the gateway of a team
+	sync    bool   // the record of the call is in its file before the answer
+	size    int    // of its arguments, in bytes; 0: 64
+	tool    string // "": a__echo
+	refused bool   // the call fails
+}
+
+// prepare returns what makes the call.
+func (c guardedCall) prepare(b testing.TB) (call func()) {
+	version, guards := c.version, !c.open
 	path := filepath.Join(b.TempDir(), "tokens.json")
 	token, err := tokens.Add(path, "ada", time.Time{})
 	if err != nil {
@@ -39,7 +51,7 @@ func guardedCall(b testing.TB, version string, guards bool) (call func()) {
 		text = strings.TrimSuffix(text, "}") + `,"bowline":{"policy":[{"deny":["a/tool-9*"]},{"allow":["*"]}],` +
 			`"personas":{"team":{"who":["token ada"],"allow":["a/*"]},"all":{"who":["*"],"allow":["a/echo"]}}}}`
 		key := []byte(strings.Repeat("k", 32))
-		trail, err := audit.Open(filepath.Join(b.TempDir(), "audit.jsonl"), audit.Options{Key: key, Block: true})
+		trail, err := audit.Open(filepath.Join(b.TempDir(), "audit.jsonl"), audit.Options{Key: key, Block: true, Sync: c.sync})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -62,14 +74,16 @@ func guardedCall(b testing.TB, version string, guards bool) (call func()) {
 	session := benchClientOver(b, version, func(link transport.Link) {
 		g.Server().Accept(peertest.From(&transport.Origin{Identity: "token ada"}, link))
 	})
-	params := &protocol.CallToolParams{Name: "a__echo", Arguments: json.RawMessage(`{"message":"0123456789012345678901234567890123456789012345"}`)}
+	params := &protocol.CallToolParams{
+		Name: cmp.Or(c.tool, "a__echo"), Arguments: json.RawMessage(`{"message":"` + strings.Repeat("0", cmp.Or(c.size, 64)-len(`{"message":""}`)) + `"}`),
+	}
 	return func() {
 		if guards {
 			if _, denied := known.Check(request); denied != nil {
 				b.Fatal(denied)
 			}
 		}
-		if _, err := session.CallTool(b.Context(), params); err != nil {
+		if _, err := session.CallTool(b.Context(), params); (err != nil) != c.refused {
 			b.Fatal(err)
 		}
 	}
