@@ -103,6 +103,17 @@ func (n *Node) ask(ctx context.Context, node, op string, args, into any) error {
 	return response.decode(op, into)
 }
 
+// askUntilAnswered asks a node, and asks again while the Engine cannot be reached, or while the node has a lease and does not answer.
+func (n *Node) askUntilAnswered(ctx context.Context, node, op string, args, into any) error {
+	return n.persist(ctx, func(ctx context.Context) error {
+		err := n.ask(ctx, node, op, args, into)
+		if _, lives := n.Member(node); lives && errors.Is(err, ErrNoResponder) {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err) // it may be looking for the Engine
+		}
+		return err
+	})
+}
+
 // askProcess asks one process.
 func (n *Node) askProcess(ctx context.Context, of owner, challenge, op string, args any) (controlResponse, error) {
 	subject := controlSubjectOf(of.Node, of.Epoch)

@@ -52,6 +52,7 @@ type carrier interface {
 type exclusive struct {
 	node            *Node
 	name, key, path string
+	moveKey         string // of the claim of a node that takes the server
 	wakers          *wakers
 	turn            chan struct{}   // capacity one: full while somebody claims, starts, drains or closes
 	ending          context.Context // ends when the node is closed
@@ -65,6 +66,9 @@ type exclusive struct {
 	keptUntil time.Time     // a claim without a server is given up then
 	failures  int           // in a row
 	givenUp   time.Time     // until when other nodes may try
+	failed    error         // why that is so; the server may have started since
+	giving    bool          // for another node
+	latest    *upstream     // the latest configuration
 	closed    bool
 }
 
@@ -134,7 +138,7 @@ func (n *Node) exclusive(name string) *exclusive {
 	e := n.exclusives[name]
 	if e == nil {
 		e = &exclusive{
-			node: n, name: name, key: serverPrefix + encodeName(name), path: serverPath(name),
+			node: n, name: name, key: serverPrefix + encodeName(name), path: serverPath(name), moveKey: movePrefix + encodeName(name),
 			wakers: newWakers(), turn: make(chan struct{}, 1), changed: make(chan struct{}), closed: n.closing,
 		}
 		e.ending, e.end = context.WithCancel(n.ctx)
@@ -148,7 +152,7 @@ func (n *Node) exclusive(name string) *exclusive {
 
 // leaseChanged looks at a change of the claim, or of a node: it may be reached now.
 func (e *exclusive) leaseChanged(key string) {
-	if key == e.key || strings.HasPrefix(key, nodePrefix) {
+	if key == e.key || key == e.moveKey || strings.HasPrefix(key, nodePrefix) {
 		e.wakers.change()
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -169,12 +173,13 @@ type exclusiveState struct {
 	claimed bool // by this node, or it is being claimed
 	closed  bool
 	stuck   error
+	failed  error // why this node has let others try last
 }
 
 func (e *exclusive) state() (exclusiveState, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	in := exclusiveState{run: e.run, claimed: e.claim != nil, closed: e.closed, stuck: e.stuck}
+	in := exclusiveState{run: e.run, claimed: e.claim != nil, closed: e.closed, stuck: e.stuck, failed: e.failed}
 	in.asked = in.run != nil && in.run.asked
 	return in, e.changed
 }
@@ -270,17 +275,19 @@ func (e *exclusive) follow(run *serverRun) {
 		e.node.log.Error("cluster: a server has not ended; its claim is kept until this node ends", "server", e.name, "err", stuck)
 	}
 	if failed {
-		e.fail(false)
+		e.fail(run.shared.Reason())
 	}
 }
 
 // fail counts a failure of the server on this node. If others should try, giveUpUnused gives the
 // claim up.
-func (e *exclusive) fail(missing bool) {
+func (e *exclusive) fail(why error) {
 	e.mu.Lock()
 	e.failures++
-	giveUp := missing || e.failures >= maxFailures
+	giveUp := isMissing(why) || e.failures >= maxFailures
 	if giveUp {
+		e.failed = why
+		e.change()
 		e.failures, e.givenUp, e.keptUntil = 0, time.Now().Add(givenUpFor), time.Time{}
 		e.wakers.poke()
 	}
@@ -301,7 +308,10 @@ func (e *exclusive) mayClaim(wanted map[string]string) error {
 	e.mu.Lock()
 	wait := time.Until(e.givenUp)
 	e.mu.Unlock()
+	by, _, moves := e.node.holder(e.moveKey)
 	switch {
+	case moves && !e.node.holds(e.moveKey): // which sees the end of the old claim after this key, too
+		return fmt.Errorf("cluster: server %q is being moved to node %q", e.name, by.Node)
 	case !self.fits(wanted):
 		return fmt.Errorf("cluster: no node runs server %q, and this one is draining or lacks the labels for it", e.name)
 	case wait > 0 && e.node.othersFit(wanted):

@@ -13,6 +13,7 @@ import (
 const (
 	LeaseBucket = leaseBucket
 	LeaseTTL    = leaseTTL
+	GiveGrace   = giveGrace
 	LeaseHeld   = leaseHeld
 	MaxControl  = maxControl
 )

@@ -38,6 +38,7 @@ type Node struct {
 	controls controls
 	hooks    hooks
 	changes  changes
+	moves    moves
 
 	hop       *hop.Hop // nil before join
 	peers     peers
@@ -156,6 +157,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 	n.running.Go(n.renew)
 	n.running.Go(n.follow)
 	n.handleOwn()
+	n.handleMoves()
 	if err = n.answerControl(ctx); err == nil {
 		err = await(ctx, n.current)
 	}
@@ -193,6 +195,17 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// goUnlessClosed runs f on a goroutine that Close waits for. After Close has begun it runs nothing.
+func (n *Node) goUnlessClosed(f func()) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ctx.Err() != nil {
+		return errClosed
+	}
+	n.running.Go(f)
+	return nil
 }
 
 // Name returns Options.Node.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"slices"
 )
 
@@ -51,13 +49,12 @@ func (o *Observer) Reports(ctx context.Context) ([]Report, error) {
 // DrainNode asks a node to drain, and asks again while the Engine cannot be reached, or while the
 // node has a lease and does not answer, until ctx ends. It returns when the node has begun.
 func (o *Observer) DrainNode(ctx context.Context, name string) error {
-	return o.node.persist(ctx, func(ctx context.Context) error {
-		err := o.node.DrainNode(ctx, name)
-		if _, lives := o.Member(name); lives && errors.Is(err, ErrNoResponder) {
-			return fmt.Errorf("%w: %w", ErrUnavailable, err) // it may be looking for the Engine
-		}
-		return err
-	})
+	return o.node.askUntilAnswered(ctx, name, opDrain, nil, nil)
+}
+
+// MoveServer has a node run an exclusive server, as that of Node does.
+func (o *Observer) MoveServer(ctx context.Context, server, node string) error {
+	return o.node.MoveServer(ctx, server, node)
 }
 
 // Close ends the Observer.

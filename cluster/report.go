@@ -181,15 +181,11 @@ func (n *Node) handleOwn() {
 	n.handle(opPing, func(context.Context, json.RawMessage) (any, error) { return nil, nil })
 	n.handle(opReport, func(context.Context, json.RawMessage) (any, error) { return n.Report(), nil })
 	n.handle(opDrain, func(context.Context, json.RawMessage) (any, error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.ctx.Err() == nil {
-			n.running.Go(func() {
-				if err := n.Drain(n.ctx); err != nil {
-					n.log.Warn("cluster: the drain was not complete", "err", err)
-				}
-			})
-		}
+		_ = n.goUnlessClosed(func() { // a node that is closed has drained
+			if err := n.Drain(n.ctx); err != nil {
+				n.log.Warn("cluster: the drain was not complete", "err", err)
+			}
+		})
 		return nil, nil
 	})
 }

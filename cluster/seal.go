@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"crypto/hkdf"
+	"crypto/sha256"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -83,4 +85,13 @@ func (n *Node) seal(purpose, name string, plain []byte) []byte {
 // value counts as none; Report counts it.
 func (n *Node) open(purpose, name string, sealed []byte) ([]byte, error) {
 	return n.sealer.open(purpose, name, sealed)
+}
+
+// deriveKey returns a secret of the cluster for one purpose.
+func deriveKey(o Options, purpose string) []byte {
+	key, err := hkdf.Key(sha256.New, o.Key, nil, "bowline cluster "+o.Cluster+" "+purpose, KeySize)
+	if err != nil { // the length is below the limit of HKDF
+		panic("cluster: a key cannot be derived: " + err.Error())
+	}
+	return key
 }

@@ -47,7 +47,11 @@ type UpstreamOptions struct {
 // one session, one set of capabilities, which must be the same for all, and one log level. A
 // question of the server goes to the node that has calls under way, and is refused if several have.
 func (n *Node) Upstream(name string, own transport.Transport, o UpstreamOptions) transport.Transport {
-	return &upstream{exclusive: n.exclusive(name), own: own, on: maps.Clone(o.On)}
+	u := &upstream{exclusive: n.exclusive(name), own: own, on: maps.Clone(o.On)}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.latest = u
+	return u
 }
 
 // An upstream is one configuration of an exclusive server. If a program replaces one by another of
@@ -170,7 +174,7 @@ func (u *upstream) claimInTurn(ctx context.Context, changed <-chan struct{}) (cl
 	if err := u.node.carrier.mount(u.path, u.exclusive); err != nil {
 		return false, fmt.Errorf("cluster: other nodes cannot reach server %q here: %w", u.name, err)
 	}
-	if rank := rankOf(u.name, u.node.options.Node, u.node.Members(), u.on); rank > 0 {
+	if rank := u.rank(); rank > 0 {
 		if passed, err := u.wait(ctx, changed, time.Duration(rank)*spreadStep); !passed {
 			return false, err
 		}
@@ -183,6 +187,14 @@ func (u *upstream) claimInTurn(ctx context.Context, changed <-chan struct{}) (cl
 		return false, err
 	}
 	return false, fmt.Errorf("cluster: another node has claimed server %q: %w", u.name, err)
+}
+
+// rank returns how many nodes are preferred to this one, of those that fit. A person may have chosen this one.
+func (u *upstream) rank() int {
+	if u.node.holds(u.moveKey) {
+		return 0
+	}
+	return rankOf(u.name, u.node.options.Node, u.node.Members(), u.on)
 }
 
 // wait reports whether the time has passed. It returns earlier when something changes, or ctx ends.
@@ -204,7 +216,7 @@ func (u *upstream) launch(ctx context.Context) (transport.Link, error) {
 	link, err := u.start(ctx)
 	if err != nil {
 		if ctx.Err() == nil && err != errFailing {
-			u.fail(isMissing(err))
+			u.fail(err)
 		}
 		return nil, err
 	}

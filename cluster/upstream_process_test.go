@@ -114,10 +114,10 @@ func (s *lockedSite) mustNotHaveRunTwice() {
 // startTime is how long the server may take to start on a busy machine.
 const startTime = 30 * time.Second
 
-// Three nodes use one process. It moves with a drain, and when its node cannot reach the Engine,
+// Three nodes use one process. It moves with a drain, when a person wants that, and when its node cannot reach the Engine,
 // and never runs twice, although it leaves a child behind that holds its lock.
 //
-// Guarantees: G-0079.6, G-0079.7, G-0079.8
+// Guarantees: G-0079.6, G-0079.7, G-0079.8, G-0079.11
 func TestAProcessRunsOnce(t *testing.T) {
 	s := newLockedSite(t, "a", "b", "c")
 	pid := s.mustAgree("", startTime, "a", "b", "c")
@@ -129,6 +129,16 @@ func TestAProcessRunsOnce(t *testing.T) {
 	pid = s.mustAgree(pid, startTime+time.Second, "a", "b", "c")
 	if s.holder() == drained {
 		t.Error("the server runs on the node that was drained")
+	}
+
+	for name := range s.nodes {
+		if name == drained || name == s.holder() {
+			continue
+		}
+		if err := s.nodes[drained].MoveServer(t.Context(), "locked", name); err != nil || s.holder() != name {
+			t.Errorf("a move to %s left the server on %q: %v", name, s.holder(), err)
+		}
+		pid = s.mustAgree(pid, startTime, "a", "b", "c")
 	}
 
 	cut := s.holder()

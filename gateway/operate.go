@@ -53,6 +53,37 @@ func (g *Gateway) do(ctx context.Context, name string, action admin.Action) erro
 	return err
 }
 
+// PrepareMove starts the connection to a server of which a cluster has one, since another node is about to give that server up for this one. It returns
+// why this gateway cannot run it: its file does not have the server, or has it as one for each node, or a person has stopped it here.
+func (g *Gateway) PrepareMove(ctx context.Context, name string) error {
+	u := g.upstream(name)
+	switch {
+	case u == nil:
+		return g.absent(name)
+	case !u.single || g.options.Exclusive == nil:
+		return fmt.Errorf(`each node runs its own %q: only a server whose entry says "instances": "one" can be moved`, name)
+	}
+	if err := g.lifecycle.startIfAsleep(ctx, u); err != nil {
+		return err
+	}
+	session, running := g.set.Session(name)
+	if !running {
+		return fmt.Errorf("%q is stopped at that node: start it there first", name)
+	}
+	session.Wake()
+	return nil
+}
+
+// Moved records that a server was moved to a node of the cluster, or why it was not.
+func (g *Gateway) Moved(ctx context.Context, name, node string, err error) {
+	if g.options.Audit != nil {
+		record := eventOf(Admin, "move", name, err)
+		record.Name = node
+		g.options.Audit(ctx, record)
+	}
+	g.notifier.notify()
+}
+
 // NotApplied keeps why a file was refused, for the report, until another one is applied. Apply need not have seen the file.
 func (g *Gateway) NotApplied(why error) {
 	g.mu.Lock()

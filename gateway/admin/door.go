@@ -58,6 +58,9 @@ type Clustered interface {
 	// Nodes returns the name of this gateway, and what is known of the others, without changing it later. It asks them if what is known is some seconds old, and waits for that until ctx ends. Report may say
 	// something else, and Changed tells of it, as long as Nodes is called every few seconds.
 	Nodes(ctx context.Context) (self string, others []NodeReport)
+
+	// Move has a node of the cluster run a server of which the cluster has one, and returns when it is ready there. It fails with an error for people.
+	Move(ctx context.Context, server, node string) error
 }
 
 // A Log is a bounded list of lines, of which the oldest go first. A [Tail] is one.
@@ -86,6 +89,7 @@ const (
 	MaxViewers = 64
 
 	actTime   = 30 * time.Second // for an action
+	moveTime  = time.Minute      // for a move from node to node, which has a bound of its own
 	nodesTime = 2 * time.Second  // for other gateways of a cluster
 	writeTime = 5 * time.Second  // for a viewer to read, and for one who acts to send
 	maxForm   = 256 << 10        // bytes

@@ -3,7 +3,9 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,15 @@ type fakeNode struct {
 	*fake
 	nodes  []NodeReport
 	waited bool // somebody waits for what the others say
+	moved  string
+}
+
+func (f *fakeNode) Move(_ context.Context, server, node string) error {
+	if node == "gone" {
+		return errors.New("the cluster has no such node")
+	}
+	f.moved = server + " to " + node
+	return nil
 }
 
 func (f *fakeNode) Nodes(ctx context.Context) (string, []NodeReport) {
@@ -78,5 +89,36 @@ func TestWhatOtherGatewaysAreTold(t *testing.T) {
 	}
 	if got := string((Report{}).Told()); got != `{"servers":[]}` {
 		t.Errorf("of no servers: %s", got)
+	}
+}
+
+// Who may act can move a server of the cluster through the door of any node. It needs a node by name, and a cluster.
+//
+// Guarantees: G-0104.9
+func TestAServerIsMovedThroughTheDoor(t *testing.T) {
+	f := &fakeNode{fake: newFake(files())}
+	for _, c := range []struct {
+		of       Gateway
+		form     string
+		hasToken bool
+		status   int
+		says     string
+	}{
+		{f, "node=b", false, http.StatusUnauthorized, ""},
+		{f, "", true, http.StatusBadRequest, "name one node"},
+		{f, "node=a&node=b", true, http.StatusBadRequest, "name one node"},
+		{f, "node=gone", true, http.StatusConflict, "no such node"},
+		{f.fake, "node=b", true, http.StatusNotFound, "no node of a cluster"},
+		{f, "node=b", true, http.StatusSeeOther, ""},
+	} {
+		f.moved = ""
+		change := []func(*http.Request){form(c.form)}
+		if c.hasToken {
+			change = append(change, token)
+		}
+		got := ask(serveWeb(t, c.of, false), "POST", "/v1/servers/one/move", change...)
+		if got.Code != c.status || !strings.Contains(got.Body.String(), c.says) || (f.moved == "one to b") != (c.status == http.StatusSeeOther) {
+			t.Errorf("%q, token %v: %d %s, moved %q; want %d %q", c.form, c.hasToken, got.Code, got.Body, f.moved, c.status, c.says)
+		}
 	}
 }

@@ -44,6 +44,7 @@ func (e *entrance) routes() http.Handler {
 	mux.Handle("GET /v1/stderr/{server}", e.shows(e.streamStderr))
 	mux.Handle("GET /v1/audit", e.shows(e.listRecords))
 	mux.Handle("POST /v1/servers/{server}/{action}", e.acts(e.act))
+	mux.Handle("POST /v1/servers/{server}/move", e.acts(e.move))
 	mux.Handle("GET /v1/pins", e.shows(e.pins))
 	mux.Handle("POST /v1/pins/{server}", e.acts(e.approve))
 	mux.Handle("POST /v1/logout/{server}", e.acts(e.logout))
@@ -109,6 +110,22 @@ func (e *entrance) act(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), actTime)
 	defer cancel()
 	done(w, r, e.gateway.Do(ctx, r.PathValue("server"), action))
+}
+
+// move has the node of the cluster that is named as node run a server. It may be another node than the one whose door this is.
+func (e *entrance) move(w http.ResponseWriter, r *http.Request) {
+	of, is := e.gateway.(Clustered)
+	if !is {
+		fail(w, r, http.StatusNotFound, errors.New("this gateway is no node of a cluster: there is nowhere to move a server to"))
+		return
+	}
+	if err := r.ParseForm(); err != nil || len(r.Form["node"]) != 1 {
+		fail(w, r, http.StatusBadRequest, cmp.Or(err, errors.New("name one node")))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), moveTime)
+	defer cancel()
+	done(w, r, of.Move(ctx, r.PathValue("server"), r.Form.Get("node")))
 }
 
 // pins shows which tools have changed, and how.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,11 +34,11 @@ func startGateway(t *testing.T, cluster, node, pids string) *gatewayNode {
 	}
 	entry := func(instances string) map[string]any {
 		return map[string]any{
-			"command": "sh", "args": []string{"-c", `echo $$ >>"$PIDS"; exec "$0" serve --stdio`, self},
-			"env": map[string]string{role: "command", "PIDS": pids + "-" + instances}, "bowline": map[string]string{"instances": instances, "start": "demand"},
+			"command": "sh", "args": []string{"-c", `for p in $(cat "$PIDS" 2>/dev/null); do kill -0 $p 2>/dev/null && [ "$INSTANCES" = one ] && echo "twice:$p" >>"$PIDS"; done; echo $$ >>"$PIDS"; exec "$0" serve --stdio`, self},
+			"env": map[string]string{role: "command", "PIDS": pids + "-" + instances, "INSTANCES": instances}, "bowline": map[string]string{"instances": instances, "start": "demand"},
 		}
 	}
-	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"own": entry("each"), "one": entry("one")}})
+	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"own": entry("each"), "one": entry("one")}, "bowline": map[string]any{"audit": map[string]any{"file": "audit.jsonl"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +146,69 @@ func TestGatewaysOfACluster(t *testing.T) {
 	all := pidsOf(t, pids+"-one")
 	if len(all) != 2 || runtime.GOOS == "linux" && syscall.Kill(all[0], 0) == nil {
 		t.Errorf("the server has run as %d, and should have ended with its node, and run at the other one", all)
+	}
+}
+
+// A server of which there is one moves to the node that a person names, by the command and through the door of any node, and is never there twice. Sessions go on, and the
+// trails of the nodes say what was done. What cannot be is refused with what to do.
+//
+// Guarantees: G-0104.9
+func TestAServerIsMoved(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	name, pids := "m"+strings.ReplaceAll(time.Now().Format("150405.000000"), ".", ""), filepath.Join(t.TempDir(), "pids")
+	nodes := map[string]*gatewayNode{}
+	for _, node := range []string{"a", "b"} {
+		nodes[node] = startGateway(t, name, node, pids)
+	}
+	_, header, _ := ask(t, nodes["a"].url, "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	ask(t, nodes["a"].url, session, initialized)
+	if answer := nodes["a"].echo(session, "one__echo"); !strings.Contains(answer, `"text":"hi"`) {
+		t.Fatal(answer)
+	}
+	listed, err := bowline(t, "nodes", "--cluster", name, "--json").Output()
+	var reports []struct {
+		Name      string
+		Exclusive []string
+	}
+	if err := errors.Join(err, json.Unmarshal(listed, &reports)); err != nil {
+		t.Fatal(err)
+	}
+	from, to := "a", "b"
+	for _, r := range reports {
+		if r.Name == "b" && len(r.Exclusive) > 0 {
+			from, to = "b", "a"
+		}
+	}
+	for i := range 3 { // there, back, and there again
+		said, err := bowline(t, "move", "one", to, "--cluster", name).CombinedOutput()
+		if err != nil || !strings.Contains(string(said), "node "+to+" runs one now; what the server kept in its memory is lost") {
+			t.Fatalf("move %d, to %s: %s, %v", i, to, said, err)
+		}
+		for _, node := range nodes {
+			if answer := node.echo(session, "one__echo"); !strings.Contains(answer, `"text":"hi"`) {
+				t.Errorf("after move %d: %s", i, answer)
+			}
+		}
+		if all := pidsOf(t, pids+"-one"); len(all) != i+2 {
+			t.Errorf("after move %d the server has run as %d", i, all)
+		}
+		from, to = to, from
+	}
+	for _, refused := range []struct{ server, node, want string }{
+		{"one", "c", "the cluster has no such node; bowline nodes lists them"},
+		{"own", to, `each node runs its own "own": only a server whose entry says "instances": "one" can be moved`},
+		{"none", to, `the file has no "none"`},
+	} {
+		if said, err := bowline(t, "move", refused.server, refused.node, "--cluster", name).CombinedOutput(); err == nil || !strings.Contains(string(said), refused.want) {
+			t.Errorf("moving %s to %s says %s, %v", refused.server, refused.node, said, err)
+		}
+	}
+	for node, g := range nodes {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(g.file), "audit.jsonl"))
+		if moves := strings.Count(string(text), `"event":"move"`); err != nil || moves < 3 || moves > 5 {
+			t.Errorf("the trail of %s has %d moves, want 3, and those that it has refused: %s, %v", node, moves, text, err)
+		}
 	}
 }
 

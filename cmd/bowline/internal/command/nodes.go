@@ -113,7 +113,7 @@ func newNodes(with member.Engines) *cobra.Command {
 		Example: nodesExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.Observe(cmd, with, func(ctx context.Context, n *cluster.Observer) error {
+			return flags.Observe(cmd, with, member.SteeringTimeout, func(ctx context.Context, n *cluster.Observer) error {
 				reports, err := n.Reports(ctx)
 				if len(reports) == 0 && err == nil {
 					return fmt.Errorf("no node of the cluster %s runs", flags.Name)
@@ -168,11 +168,45 @@ func newDrain(with member.Engines) *cobra.Command {
 		Example: drainExample,
 		Args:    cobra.MatchAll(atLeast("a node: bowline nodes lists them"), atMost(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.Observe(cmd, with, func(ctx context.Context, n *cluster.Observer) error {
+			return flags.Observe(cmd, with, member.SteeringTimeout, func(ctx context.Context, n *cluster.Observer) error {
 				if _, there := n.Member(args[0]); !there {
 					return process.Usage(fmt.Errorf("the cluster has no node %q; bowline nodes lists them", args[0]))
 				}
 				return n.DrainNode(ctx, args[0])
+			})
+		},
+	}
+	flags.Add(command)
+	return command
+}
+
+const moveLong = `Have a node run a server of which the cluster has one: one whose entry says
+"instances": "one". The node that runs it finishes its calls for at most five
+seconds, ends it, and then the other node starts it. It never runs twice.
+
+What the server keeps in its memory is lost. Sessions of clients go on, and calls
+that were cut off end as unknown. Where the server runs holds until its node ends,
+or fails to run it. The command returns when the server is ready at its new node.`
+
+const moveExample = `  bowline nodes
+  bowline move db web-2-x7qa`
+
+// newMove waits for the end of the move: who moves a server wants to know that it runs.
+func newMove(with member.Engines) *cobra.Command {
+	var flags member.ClusterFlags
+	command := &cobra.Command{
+		Use:     "move SERVER NODE [--cluster NAME]",
+		Short:   "Have another node of a cluster run a server",
+		Long:    moveLong,
+		Example: moveExample,
+		Args:    cobra.MatchAll(atLeast("a server of which the cluster has one, and a node: bowline nodes lists both", "a node: bowline nodes lists them"), atMost(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.Observe(cmd, with, member.SteeringTimeout+cluster.MoveTimeout, func(ctx context.Context, n *cluster.Observer) error {
+				if err := n.MoveServer(ctx, args[0], args[1]); err != nil {
+					return err
+				}
+				cmd.PrintErrf("bowline: node %s runs %s now; what the server kept in its memory is lost\n", render.Printable(args[1]), render.Printable(args[0]))
+				return nil
 			})
 		},
 	}

@@ -22,7 +22,17 @@ type operated struct {
 // A clustered gateway is one at a node of a cluster.
 type clustered struct {
 	*operated
+	node   *member.Node
 	others *member.Others
+}
+
+// Move implements admin.Clustered. The nodes that take and give up a server record it; what did not get to a node is recorded here.
+func (c *clustered) Move(ctx context.Context, server, node string) error {
+	err := c.node.MoveServer(ctx, server, node)
+	if err != nil && node != c.node.Name() {
+		c.Moved(ctx, server, node, err)
+	}
+	return err
 }
 
 // Nodes implements admin.Clustered.

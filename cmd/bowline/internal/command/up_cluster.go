@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 
@@ -79,5 +80,6 @@ func (j *joining) shown(of *operated) admin.Gateway {
 	if j.others == nil {
 		return of
 	}
-	return &clustered{of, j.others}
+	j.node.OnMove(of.PrepareMove, func(server, to string, err error) { of.Moved(context.Background(), server, to, err) })
+	return &clustered{of, j.node, j.others}
 }

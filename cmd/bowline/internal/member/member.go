@@ -151,6 +151,18 @@ func (p *Node) Exclusive(name string, own transport.Transport) transport.Transpo
 	return p.node.Upstream(name, own, cluster.UpstreamOptions{})
 }
 
+// OnMove says what to do when such servers are moved; see cluster.Node.OnMove.
+func (p *Node) OnMove(prepare func(ctx context.Context, server string) error, moved func(server, to string, err error)) {
+	if p.node != nil {
+		p.node.OnMove(prepare, moved)
+	}
+}
+
+// MoveServer has a node run such a server; see cluster.Node.MoveServer.
+func (p *Node) MoveServer(ctx context.Context, server, to string) error {
+	return p.node.MoveServer(ctx, server, to)
+}
+
 // Values returns a store of values that all nodes share; nil in no cluster.
 func (p *Node) Values() *cluster.Values {
 	if p.node == nil {

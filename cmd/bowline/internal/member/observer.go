@@ -16,15 +16,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// steeringTimeout limits commands that ask nodes.
-const steeringTimeout = 15 * time.Second
+// SteeringTimeout limits commands that ask nodes.
+const SteeringTimeout = 15 * time.Second
 
-// Observe runs f with a view of a cluster that runs already.
-func (c *ClusterFlags) Observe(cmd *cobra.Command, with Engines, f func(context.Context, *cluster.Observer) error) error {
+// Observe runs f with a view of a cluster that runs already, within a time.
+func (c *ClusterFlags) Observe(cmd *cobra.Command, with Engines, within time.Duration, f func(context.Context, *cluster.Observer) error) error {
 	if err := c.choose(with); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), steeringTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
 	folder, err := clusterFolder(c.Name)

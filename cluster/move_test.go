@@ -1,0 +1,261 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// observe returns an Observer of the cluster of a site.
+func (s *site) observe() *cluster.Observer {
+	s.t.Helper()
+	o, err := cluster.Observe(s.t.Context(), s.service.Engine(), options(""))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(o.Close)
+	return o
+}
+
+// A move gives the server to the node that was named, when the calls that run have ended, and at once if it runs there. All nodes reach it there.
+//
+// Guarantees: G-0079.11
+func TestAMoveGivesTheServerToANode(t *testing.T) {
+	for _, inFlight := range []int{0, 1, 100} {
+		t.Run(fmt.Sprint(inFlight, " in flight"), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *site) {
+				s.join("a", "b", "c")
+				s.awaitReady("a", "b", "c")
+				from, who := s.holder(), s.mustReach("a", "b", "c")
+				var calls sync.WaitGroup
+				for node, n := range s.nodes {
+					for i := range inFlight {
+						calls.Go(func() {
+							got, err := client.Call[string](t.Context(), n.session.With(client.CallOptions{Timeout: time.Hour}), "wait", map[string]string{"text": fmt.Sprint(node, i)})
+							if got != who || err != nil {
+								t.Errorf("a call in flight of node %s got %q, %v", node, got, err)
+							}
+						})
+						<-s.machine.waiting
+					}
+				}
+				moved := make(chan error, 1)
+				o := s.observe()
+				others := s.others(from)
+				slices.Sort(others)
+				for _, to := range append(others, others[1], from) {
+					began := time.Now()
+					go func() { moved <- o.MoveServer(t.Context(), "machine", to) }()
+					if inFlight > 0 {
+						advance(cluster.GiveGrace - 2*time.Second)
+						if s.holder() == to {
+							t.Error("the server was moved while calls ran")
+						}
+						close(s.machine.hold)
+						calls.Wait()
+						inFlight = 0
+						began = time.Now()
+					}
+					if err := <-moved; err != nil {
+						t.Fatalf("the move to node %s: %v", to, err)
+					}
+					if took := time.Since(began); took > 2*time.Second {
+						t.Errorf("the move to node %s took %v", to, took)
+					}
+					if s.holder() != to {
+						t.Errorf("the server was moved to node %s and runs on %q", to, s.holder())
+					}
+					s.awaitReady("a", "b", "c")
+					if got := s.mustReach("a", "b", "c"); !strings.HasPrefix(got, to+" ") {
+						t.Errorf("all reach server %q after the move to node %s", got, to)
+					}
+				}
+				if len(s.machine.startedOn()) != 4 {
+					t.Errorf("it was started on %v, want no start by the move to where it ran", s.machine.startedOn())
+				}
+				s.mustNotHaveExecutedTwice()
+			})
+		})
+	}
+}
+
+// Calls that do not end in time are lost, perhaps executed, and none is executed twice.
+//
+// Guarantees: G-0079.11
+func TestAMoveCutsCallsThatGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.join("a", "b", "c")
+		s.awaitReady("a", "b", "c")
+		from := s.holder()
+		calls := s.callInFlight(10, "a", "b", "c")
+		began := time.Now()
+		if err := s.nodes[from].MoveServer(t.Context(), "machine", s.others(from)[0]); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < cluster.GiveGrace-time.Second || took > cluster.GiveGrace+2*time.Second {
+			t.Errorf("the move took %v, want that calls have %v", took, cluster.GiveGrace)
+		}
+		calls.Wait()
+		s.awaitReady("a", "b", "c")
+		s.mustNotHaveExecutedTwice()
+	})
+}
+
+// A node that does not run the server starts it when nobody does, and is not kept from it by its rank or by its failures.
+//
+// Guarantees: G-0079.11
+func TestAMoveStartsAServerThatNobodyRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.machine.fail(errBroken, []string{"a", "b", "c"}, nil)
+		s.join("a", "b", "c")
+		advance(time.Minute)
+		s.machine.fail(nil, nil, nil)
+		for _, to := range []string{"b", "a", "c"} {
+			if err := s.observe().MoveServer(t.Context(), "machine", to); err != nil {
+				t.Error(err)
+			}
+			if s.holder() != to {
+				t.Errorf("the server was moved to %s and runs on %q", to, s.holder())
+			}
+		}
+	})
+}
+
+// A move that cannot be says why, and the server runs on where it did.
+//
+// Guarantees: G-0079.12
+func TestAMoveThatIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.zone = "x"
+		for _, name := range []string{"a", "b", "c"} {
+			s.add(name, cluster.UpstreamOptions{On: map[string]string{"zone": "x"}}).start(s)
+		}
+		s.zone = "y"
+		s.add("unfit", cluster.UpstreamOptions{On: map[string]string{"zone": "x"}}).start(s)
+		s.awaitReady("a", "b", "c", "unfit")
+		from := s.holder()
+		others := s.others(from)
+		others = slices.DeleteFunc(others, func(name string) bool { return name == "unfit" })
+		to := others[0]
+		s.nodes[to].Upstream("absent", &stdio.Command{Path: "/no/such/program"}, cluster.UpstreamOptions{})
+		who, o := s.mustReach("a", "b", "c", "unfit"), s.observe()
+		var told []string
+		s.nodes[to].OnMove(func(_ context.Context, server string) error {
+			if server == "refused" {
+				return errBroken
+			}
+			return nil
+		}, func(server, to string, err error) { told = append(told, fmt.Sprint(server, " ", to, " ", err)) })
+		for _, refused := range []struct{ server, node, want string }{
+			{"machine", "nobody", "the cluster has no such node; bowline nodes lists them"},
+			{"other", to, `the node has no exclusive server "other"`},
+			{"refused", to, "broken"},
+			{"machine", "unfit", "lacks the labels"},
+			{"absent", to, "install the program there"},
+		} {
+			err := o.MoveServer(t.Context(), refused.server, refused.node)
+			if err == nil || !strings.Contains(err.Error(), refused.want) || !strings.Contains(err.Error(), fmt.Sprintf("server %q was not moved to node %q", refused.server, refused.node)) {
+				t.Errorf("moving %s to %s: %v, want %q", refused.server, refused.node, err, refused.want)
+			}
+		}
+		if want := []string{
+			"other " + to + ` the node has no exclusive server "other"`, "refused " + to + " broken",
+		}; len(told) != 3 || !slices.Equal(told[:2], want) || !strings.HasPrefix(told[2], "absent ") {
+			t.Errorf("the program was told %q", told)
+		}
+		if err := s.nodes[to].Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := o.MoveServer(t.Context(), "machine", to); err == nil || !strings.Contains(err.Error(), "draining") {
+			t.Errorf("moving to a node that drains: %v", err)
+		}
+		if got := s.mustReach("a", "b", "c", "unfit"); got != who {
+			t.Errorf("another server runs: %s, before %s", got, who)
+		}
+	})
+}
+
+// A move to a node where the server does not start, or which dies or waits, ends with an error, and the server runs elsewhere soon.
+//
+// Guarantees: G-0079.12
+func TestAMoveThatIsNotTaken(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		spoil      func(s *site, to string)
+	}{
+		{"program missing", "does not start there", func(s *site, to string) {
+			s.machine.fail(&exec.Error{Name: "x", Err: fs.ErrNotExist}, []string{to}, nil)
+		}},
+		{"ends at once", "does not start there", func(s *site, to string) { s.machine.fail(nil, nil, []string{to}) }},
+		{"no connection", "no connection of the node has started it", func(s *site, to string) { s.nodes[to].stop() }},
+		{"killed", "", func(s *site, to string) {
+			calls := s.callInFlight(1, s.others(to)...)
+			go func() { advanceBy(2 * time.Second); s.kill(to); calls.Wait() }()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *site) {
+				s.join("a", "b", "c")
+				s.awaitReady("a", "b", "c")
+				from := s.holder()
+				to := s.others(from)[0]
+				stay := s.others(to)
+				c.spoil(s, to)
+				began := time.Now()
+				err := s.observe().MoveServer(t.Context(), "machine", to)
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("the move ended with %v, want %q", err, c.want)
+				}
+				if took := time.Since(began); took > cluster.MoveTimeout+5*time.Second {
+					t.Errorf("the move took %v", took)
+				}
+				if took := s.awaitReady(stay...); took > cluster.LeaseTTL {
+					t.Errorf("the server runs elsewhere only %v later", took)
+				}
+				s.mustReach(stay...)
+			})
+		})
+	}
+}
+
+// Two moves at the same time to the same node are one, and of two to different nodes one is refused.
+//
+// Guarantees: G-0079.12
+func TestMovesAtTheSameTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.join("a", "b", "c")
+		s.awaitReady("a", "b", "c")
+		from := s.holder()
+		others := s.others(from)
+		to, other := others[0], others[1]
+		calls := s.callInFlight(1, from) // so that the move takes its time
+		results := make(chan error, 2)
+		o := s.observe()
+		for range 2 {
+			go func() { results <- o.MoveServer(t.Context(), "machine", to) }()
+		}
+		advance(time.Second) // both have begun
+		if err := o.MoveServer(t.Context(), "machine", other); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("it is being moved to node %q", to)) {
+			t.Errorf("a move to another node meanwhile: %v", err)
+		}
+		if err := errors.Join(<-results, <-results); err != nil {
+			t.Error(err)
+		}
+		calls.Wait()
+		s.awaitReady("a", "b", "c")
+		if s.holder() != to || len(s.machine.startedOn()) != 2 {
+			t.Errorf("the server runs on %q, and was started on %v", s.holder(), s.machine.startedOn())
+		}
+	})
+}
