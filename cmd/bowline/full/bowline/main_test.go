@@ -14,7 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // role is the environment variable that makes the test binary run as the command, or as a NATS server.
@@ -24,6 +27,12 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "command":
 		main()
+	case "asker":
+		if err := runAsker(); err != nil {
+			fmt.Fprintln(os.Stderr, "the server that asks:", err)
+			os.Exit(1)
+		}
+		return
 	case "nats":
 		if err := runNATSServer(os.Args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, "the NATS server:", err)
@@ -42,6 +51,18 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(config)
 		os.Exit(status)
 	}))
+}
+
+// runAsker serves a tool that asks its user, as a server of before 2026-07-28 does: with a request while the call is open.
+func runAsker() error {
+	s := server.New(protocol.Implementation{Name: "asker", Version: "1"}, server.Options{ProtocolVersions: []string{protocol.LatestLegacy}})
+	server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) {
+		size, err := server.Elicit[struct {
+			Size string `json:"size"`
+		}](ctx, "Which size?")
+		return "the size is " + size.Size, err
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
+	return s.Serve(context.Background(), &stdio.Server{})
 }
 
 // hangGuard is how long any process of a test may run.
