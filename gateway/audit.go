@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
@@ -25,6 +26,7 @@ type passage struct {
 	failed           bool   // the tool says so
 	bytes            int    // of the params
 	arguments        string // a digest of them
+	trace            string // the traceparent of a span of this program; "": it has none
 	shown            json.RawMessage
 }
 
@@ -51,6 +53,7 @@ func auditing(given func(context.Context, server.Record), trail func(context.Con
 		}
 		record := recordOf(r)
 		record.User = named(r.Origin)
+		record.Trace, record.Span = traceOf(ctx, r.Note)
 		trail(ctx, record)
 	}
 }
@@ -71,6 +74,47 @@ func recordOf(r server.Record) audit.Record {
 		p.addTo(&record, r.Outcome)
 	}
 	return record
+}
+
+// traceOf returns the ids of the trace and the span of a request: of the one in which this program serves it, or else of the one that its client names. Clients may name anything.
+func traceOf(ctx context.Context, note any) (trace, span string) {
+	if p, _ := note.(passage); p.trace != "" {
+		return idsOf(p.trace)
+	}
+	request := server.RequestFrom(ctx)
+	if request == nil {
+		return "", "" // it was refused before its params were read
+	}
+	var named json.RawMessage
+	if raw, routed := request.Params.(*json.RawMessage); routed {
+		meta, _ := jsonrpc.Member(*raw, "_meta")
+		named, _ = jsonrpc.Member(meta, protocol.MetaTraceparent)
+	} else {
+		named = protocol.MetaOf(request.Params)[protocol.MetaTraceparent]
+	}
+	if len(named) != len(`""`)+lengthOfParent {
+		return "", ""
+	}
+	return idsOf(string(named[1 : len(named)-1]))
+}
+
+const lengthOfParent = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
+// idsOf reads a traceparent of version 00 (W3C Trace Context). What is no such text has no ids.
+func idsOf(parent string) (trace, span string) {
+	if len(parent) != lengthOfParent || parent[:3] != "00-" || parent[35] != '-' || parent[52] != '-' {
+		return "", ""
+	}
+	trace, span = parent[3:35], parent[36:52]
+	for _, part := range []string{trace, span, parent[53:]} {
+		if strings.Trim(part, "0123456789abcdef") != "" {
+			return "", ""
+		}
+	}
+	if strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
+		return "", ""
+	}
+	return trace, span
 }
 
 // addTo adds what became of a request at its server, or why it did not get there.

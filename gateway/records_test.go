@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // ruled returns what the records of calls say: what was called, what became of it, and by which line of the file.
@@ -64,6 +66,68 @@ func TestTheRecordOfACallThatIsATask(t *testing.T) {
 	}
 	if got, want := r.ruled(), []string{"a__must a/must answered policy[0].allow[0] {}"}; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// The record of a request has the trace and the span that its client names, also if no server was asked, or those in which this program serves it. What is no trace context is left out.
+//
+// Guarantees: G-0099.17
+func TestTheRecordOfATrace(t *testing.T) {
+	const trace, span, served = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "1111111111111111"
+	texts := map[string]string{
+		"00-" + trace + "-" + span + "-01": trace + " " + span,
+		"00-" + trace + "-" + span + "-00": trace + " " + span,
+		"":                                 " ",
+		"00-" + trace + "-" + span:         " ",
+		"01-" + trace + "-" + span + "-01": " ",
+		"00-" + strings.ToUpper(trace) + "-" + span + "-01":   " ",
+		"00-" + strings.Repeat("0", 32) + "-" + span + "-01":  " ",
+		"00-" + trace + "-" + strings.Repeat("0", 16) + "-01": " ",
+		"00-" + trace + "-" + span + "-0x":                    " ",
+		"00-" + trace + "_" + span + "-01":                    " ",
+		"00-" + trace + "-" + span + "_01":                    " ",
+		"00-" + trace[:31] + `"-` + span + "-01":              " ",
+		strings.Repeat("x", 1000):                             " ",
+	}
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, traces := range []bool{false, true} {
+			r := new(recorder)
+			o := gateway.Options{Audit: r.write}
+			if traces {
+				o.Server.Middleware = []server.Middleware{func(next server.Handler) server.Handler {
+					return func(ctx context.Context, r *server.Request) (any, error) {
+						return next(telemetry.WithTrace(ctx, telemetry.Trace{Parent: "00-" + trace + "-" + served + "-01"}), r)
+					}
+				}}
+			}
+			f := newFleetWith(t, protocol.Latest, two(), o)
+			session := f.client(version, client.Options{})
+			for text, want := range texts {
+				raw, err := json.Marshal(text)
+				failOn(t, err)
+				meta := protocol.RequestParams{Meta: protocol.Meta{protocol.MetaTraceparent: raw}}
+				_, err = session.CallTool(timeout(t), &protocol.CallToolParams{RequestParams: meta, Name: "a__who", Arguments: []byte(`{}`)})
+				failOn(t, err)
+				_, _ = session.CallTool(timeout(t), &protocol.CallToolParams{RequestParams: meta, Name: "a__none"})
+				_, err = session.ListTools(timeout(t), &protocol.ListToolsParams{RequestParams: meta})
+				failOn(t, err)
+				r.mu.Lock()
+				for i, record := range r.all[len(r.all)-3:] {
+					want := want
+					if traces && i == 0 { // what goes on to a server has a span of its own
+						want = trace + " " + served
+					}
+					if got := record.Trace + " " + record.Span; got != want {
+						t.Errorf("%s %s of %q: %q, want %q", record.Method, record.Name, text, got, want)
+					}
+				}
+				r.mu.Unlock()
+			}
+			_, err := session.CallTool(timeout(t), &protocol.CallToolParams{RequestParams: protocol.RequestParams{Meta: protocol.Meta{protocol.MetaTraceparent: []byte(`{"a":1}`)}}, Name: "a__none"})
+			if last := r.all[len(r.all)-1]; err == nil || last.Trace+last.Span != "" {
+				t.Errorf("%+v, %v", last, err)
+			}
+		}
 	}
 }
 

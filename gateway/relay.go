@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // routes are the methods that the gateway serves itself.
@@ -269,6 +270,9 @@ func (g *Gateway) note(ctx context.Context, to catalogue.Item, method string, pa
 	p := passageOf(to.Server, method, params, g.options.Digest)
 	p.rule = g.sight.rule(ctx, to, method)
 	p.shown = g.show.Load().of(to, method, params)
+	if own := telemetry.TraceFrom(ctx); own != nil {
+		p.trace = own.Parent
+	}
 	if p.failed = method == protocol.MethodCallTool && isToolError(result); away != nil {
 		p.away, p.delivery, p.reason = true, away.Delivery.String(), away.Reason
 	}

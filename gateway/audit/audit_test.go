@@ -524,3 +524,41 @@ func BenchmarkWrite(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// A trail from before records had traces verifies, and goes on: members may be added to the format.
+//
+// Guarantees: G-0099.2, G-0099.17
+func TestATrailFromBeforeTraces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	for _, end := range []string{"", ".head"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "before-traces.jsonl"+end))
+		if err == nil {
+			err = os.WriteFile(path+end, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := Verify(path, testKey); err != nil || s.Last != 8 {
+		t.Fatal(s, err)
+	}
+	trail := open(t, path, Options{Sync: true})
+	trail.Write(t.Context(), Record{Method: "tools/call", Trace: "0af7651916cd43dd8448eb211c80319c", Span: "b7ad6b7169203331"})
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Verify(path, testKey); err != nil || s.First != 1 || s.Last != 11 || s.Unclean != 0 {
+		t.Error(s, err)
+	}
+	text, err := os.ReadFile(path)
+	if want := `"trace":"0af7651916cd43dd8448eb211c80319c","span":"b7ad6b7169203331","method":"tools/call"`; err != nil || strings.Count(string(text), `"trace"`) != 1 || !strings.Contains(string(text), want) {
+		t.Errorf("%v: %s", err, text)
+	}
+	changed := strings.Replace(string(text), `"span":"b7`, `"span":"b8`, 1)
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Verify(path, testKey); err == nil {
+		t.Error("another span is not found")
+	}
+}

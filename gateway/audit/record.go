@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Version is the version of the format.
+// Version is the version of the format. Members may be added to it: who reads a trail leaves out those that it does not know, and whether a line is as it was written depends on its text only.
 const Version = 1
 
 // A Record says what one request has come to, or what has happened to the trail or the gateway. There are no headers, tokens or results in it.
@@ -35,6 +35,10 @@ type Record struct {
 	Client    string `json:"client,omitempty"` // program and version, as it says itself
 	Revision  string `json:"revision,omitempty"`
 	ID        string `json:"id,omitempty"` // of the request
+
+	// Trace and Span are what the request belongs to for OpenTelemetry, as W3C Trace Context writes their ids: the span of this program, if it makes one, or else that of the client.
+	Trace string `json:"trace,omitempty"`
+	Span  string `json:"span,omitempty"`
 
 	Method   string  `json:"method,omitempty"`
 	Name     string  `json:"name,omitempty"`   // what the client has called: a tool, a prompt, a URI; of a logout, whose it was
@@ -60,7 +64,7 @@ const longestText = 512
 
 // bound cuts texts, so that nobody fills the trail with one request.
 func (r *Record) bound() {
-	for _, text := range []*string{&r.Event, &r.Principal, &r.User, &r.Address, &r.Client, &r.Revision, &r.ID, &r.Method, &r.Name, &r.Server, &r.Own, &r.Rule, &r.Reason} {
+	for _, text := range []*string{&r.Event, &r.Principal, &r.User, &r.Address, &r.Client, &r.Revision, &r.ID, &r.Trace, &r.Span, &r.Method, &r.Name, &r.Server, &r.Own, &r.Rule, &r.Reason} {
 		if len(*text) > longestText {
 			*text = strings.ToValidUTF8((*text)[:longestText], "") + "…"
 		}

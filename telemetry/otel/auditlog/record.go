@@ -1,11 +1,13 @@
 package auditlog
 
 import (
+	"context"
 	"math"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/audit"
@@ -37,6 +39,16 @@ func recordOf(r *audit.Record) (to log.Record) {
 	to.SetBody(attribute.StringValue(strings.Join(strings.Fields(strings.Join(said, " ")), " ")))
 	to.AddAttributes(attributesOf(r)...)
 	return to
+}
+
+// withSpan returns a context with the span of a record, if it has one: the ids are members of a log record, by which collectors find it from its trace.
+func withSpan(ctx context.Context, r *audit.Record) context.Context {
+	about, err := trace.TraceIDFromHex(r.Trace)
+	span, wrong := trace.SpanIDFromHex(r.Span)
+	if err != nil || wrong != nil {
+		return ctx
+	}
+	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: about, SpanID: span, Remote: true}))
 }
 
 // isUnusual reports whether somebody should look at a record: a request that was not answered with a result, or records that are missing.

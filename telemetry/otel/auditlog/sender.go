@@ -134,7 +134,7 @@ func (s *Sender) finish() {
 	s.send()
 }
 
-func (s *Sender) add(r audit.Record) { s.logger.Emit(s.ctx, recordOf(&r)) }
+func (s *Sender) add(r audit.Record) { s.logger.Emit(withSpan(s.ctx, &r), recordOf(&r)) }
 
 // send sends a batch, or counts it. A record that may or may not have arrived is not sent again: the exporter tries again what is safe to repeat.
 func (s *Sender) send() {

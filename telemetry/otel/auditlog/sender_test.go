@@ -108,7 +108,7 @@ func TestAllOfARecordIsSent(t *testing.T) {
 			f.SetFloat(float64(n))
 		}
 	}
-	r.Event, r.Method = "", "tools/call"
+	r.Event, r.Method, r.Trace, r.Span = "", "tools/call", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	out := new(exporter)
 	s := auditlog.New(out, auditlog.Options{Resource: resource.NewSchemaless(attribute.String("service.name", "x"))})
 	s.Send(r)
@@ -122,6 +122,7 @@ func TestAllOfARecordIsSent(t *testing.T) {
 		t.Fatalf("%d records, closed %d times: %v", len(out.records), out.closed, err)
 	}
 	first := attributesOf(out.records[0])
+	first["trace"], first["span"] = out.records[0].TraceID().String(), out.records[0].SpanID().String() // which are no attributes
 	for i := range fields.NumField() {
 		value := fmt.Sprint(fields.Field(i).Interface())
 		if raw, is := fields.Field(i).Interface().(json.RawMessage); is {
@@ -158,6 +159,30 @@ func TestAllOfARecordIsSent(t *testing.T) {
 	}
 	if got := out.records[0].Resource(); got == nil || !strings.Contains(got.String(), "service.name=x") || out.records[0].Severity() != log.SeverityWarn {
 		t.Errorf("it is of %v", got)
+	}
+}
+
+// A record of a request that was traced has the ids of its trace and span as log records have them, and only such a record.
+//
+// Guarantees: G-0099.17
+func TestTheSpanOfARecordIsSent(t *testing.T) {
+	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	out := new(exporter)
+	s := auditlog.New(out, auditlog.Options{})
+	all := []audit.Record{{}, {Trace: trace, Span: span}, {}, {Trace: trace}, {Span: span}, {Trace: "x" + trace[1:], Span: span}, {Trace: trace, Span: strings.Repeat("0", 16)}}
+	for _, r := range all {
+		s.Send(r)
+	}
+	if err := s.Close(t.Context()); err != nil || len(out.records) != len(all) {
+		t.Fatalf("%d records: %v", len(out.records), err)
+	}
+	for i, r := range out.records {
+		if is := r.TraceID().String() == trace && r.SpanID().String() == span; is != (i == 1) || r.TraceID().IsValid() != is || r.SpanID().IsValid() != is {
+			t.Errorf("record %d has %s and %s", i, r.TraceID(), r.SpanID())
+		}
+		if all := attributesOf(r); len(all) != 0 {
+			t.Errorf("record %d has %v", i, all)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,14 +15,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	logcollector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // A logCollector takes logs by OTLP over HTTP, and reads them.
@@ -100,6 +106,23 @@ func callEcho(t *testing.T, url, token, message string) (string, error) {
 	return string(said), err
 }
 
+// callTraced calls a tool of a gateway, and names a span in which it does that.
+func callTraced(t *testing.T, url, token, parent string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	to := &streamable.Client{URL: url, Header: http.Header{"Authorization": {"Bearer " + token}}}
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Connect(ctx, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	meta := protocol.Meta{protocol.MetaTraceparent: []byte(`"` + parent + `"`)}
+	if _, err := session.CallTool(ctx, &protocol.CallToolParams{RequestParams: protocol.RequestParams{Meta: meta}, Name: "own__echo", Arguments: []byte(`{"message":"s3cret"}`)}); err != nil {
+		t.Error(err)
+	}
+}
+
 // numberOf returns an attribute that is a number.
 func numberOf(all []*commonpb.KeyValue, key string) int64 {
 	for _, a := range all {
@@ -111,9 +134,9 @@ func numberOf(all []*commonpb.KeyValue, key string) int64 {
 }
 
 // What a gateway writes to its audit trail is sent as logs by OTLP, too, in the same order, with the user and what became of a call, and to the last record.
-// No argument, result or token is.
+// No argument, result or token is. A call that was traced has the ids of its trace and span as OTLP has them.
 //
-// Guarantees: G-0099.15
+// Guarantees: G-0099.15, G-0099.17
 func TestTheTrailIsSent(t *testing.T) {
 	got := newLogCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.URL)
@@ -122,6 +145,8 @@ func TestTheTrailIsSent(t *testing.T) {
 	if said, err := callEcho(t, g.url, token, "s3cret"); err != nil || said != "s3cret\n" {
 		t.Errorf("the call has printed %q: %v", said, err)
 	}
+	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	callTraced(t, g.url, token, "00-"+trace+"-"+span+"-01")
 	if said, err := callEcho(t, g.url, "bowline_forged", "s3cret"); err == nil {
 		t.Errorf("a forged token: %q", said)
 	}
@@ -138,12 +163,18 @@ func TestTheTrailIsSent(t *testing.T) {
 	if len(got.records) != len(want) {
 		t.Fatalf("%d records were sent, and %d written", len(got.records), len(want))
 	}
-	called, denied := 0, 0
+	called, denied, traced := 0, 0, 0
 	for i, r := range got.records {
 		has := textAttributes(r.Attributes)
 		if w := want[i]; numberOf(r.Attributes, "bowline.audit.n") != int64(w.Number) || has["user.id"] != w.Principal || has["bowline.audit.outcome"] != w.Outcome ||
 			has["bowline.audit.event"] != w.Event || r.TimeUnixNano != uint64(w.Time.UnixNano()) || has["bowline.audit.args"] != w.Arguments {
 			t.Errorf("%v was sent as %v", w, r)
+		}
+		if w := want[i]; hex.EncodeToString(r.TraceId) != w.Trace || hex.EncodeToString(r.SpanId) != w.Span {
+			t.Errorf("%v was sent with the trace %x and the span %x", w, r.TraceId, r.SpanId)
+		}
+		if want[i].Trace == trace && want[i].Span == span && has["gen_ai.tool.name"] == "own__echo" {
+			traced++
 		}
 		if has["gen_ai.tool.name"] == "own__echo" && has["user.id"] == "token ada" && has["bowline.audit.server"] == "own" && r.EventName == "bowline.audit.request" {
 			called++
@@ -152,8 +183,8 @@ func TestTheTrailIsSent(t *testing.T) {
 			denied++
 		}
 	}
-	if called != 1 || denied == 0 {
-		t.Errorf("%d calls and %d denied requests: %v", called, denied, got.records)
+	if called != 2 || traced != 1 || denied == 0 {
+		t.Errorf("%d calls, of which %d are traced, and %d denied requests: %v", called, traced, denied, got.records)
 	}
 	for _, secret := range []string{"s3cret", token, "forged"} {
 		if strings.Contains(got.text.String(), secret) {
