@@ -9,7 +9,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client/internal/cache"
-	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -249,9 +248,7 @@ func (m *method[P, R, Q]) answerRounds(ctx context.Context, s *Session, params *
 		var err error
 		if len(asks.InputRequests) > 0 {
 			answers, err = s.answerFor(ctx, m.Name, last, asks.InputRequests)
-		} else if err = wait.Sleep(ctx, about(delay)); err != nil {
-			err = interrupted(ctx, m.Name, last.id, err)
-		} else {
+		} else if err = s.sleep(ctx, about(delay), m.Name, last.id); err == nil {
 			delay = min(2*delay, retryMax)
 		}
 		if err != nil {

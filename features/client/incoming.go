@@ -142,8 +142,9 @@ const (
 )
 
 // answerFor answers the questions in the result of an attempt. When the server of that
-// attempt is lost, the context of the handlers ends, with the reason as its cause, and the
-// call ends as LinkLost unless they have answered nevertheless.
+// attempt is lost, or the session ends, the context of the handlers ends, with the reason as its
+// cause, and the call ends as LinkLost or ShutDown unless they have answered nevertheless. An
+// attempt without a server waits for the end of the session only.
 func (s *Session) answerFor(ctx context.Context, method string, last attempt, all protocol.InputRequests) (protocol.InputResponses, error) {
 	asking, end := context.WithCancelCause(ctx)
 	watched := make(chan error, 1)
@@ -164,8 +165,8 @@ func (s *Session) answerFor(ctx context.Context, method string, last attempt, al
 	return nil, explain(&conn.CallError{Method: method, ID: last.id, Cause: cause, Delivery: conn.Sent, Err: fmt.Errorf("%w: %w", lost, err)})
 }
 
-// awaitLoss waits until a server is lost, and then calls end with the reason and returns it.
-// If the context ends first, it returns nil.
+// awaitLoss waits until a server is lost or the session ends, and then calls end with the reason and
+// returns it. If the context ends first, it returns nil.
 func (s *Session) awaitLoss(ctx context.Context, of *peer, end context.CancelCauseFunc) error {
 	for {
 		status := s.conn.Status()
@@ -175,7 +176,7 @@ func (s *Session) awaitLoss(ctx context.Context, of *peer, end context.CancelCau
 		case status.State == conn.Closing:
 			end(status.Reason)
 			return status.Reason
-		case !of.isCurrent(status):
+		case of != nil && !of.isCurrent(status):
 			end(status.LastFailure)
 			return status.LastFailure
 		}
@@ -183,6 +184,21 @@ func (s *Session) awaitLoss(ctx context.Context, of *peer, end context.CancelCau
 		case <-status.Changed():
 		case <-ctx.Done():
 		}
+	}
+}
+
+// sleep waits between two requests of a call. If ctx or the session ends first, it returns the
+// error of the call.
+func (s *session) sleep(ctx context.Context, d time.Duration, method string, id int64) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return interrupted(ctx, method, id, context.Cause(ctx))
+	case <-s.conn.Done():
+		return explain(&conn.CallError{Method: method, ID: id, Cause: conn.ShutDown, Delivery: conn.Sent})
 	}
 }
 

@@ -293,3 +293,92 @@ func TestManualInputLeavesTheQuestionsOfATask(t *testing.T) {
 		}
 	})
 }
+
+// A task that is removed or cancelled while its result is waited for, or while its user answers, is reported as such, and not as a
+// call that is wrong, although the server refuses the request with a code that may mean that. So is the failure of a task: Wait says
+// the same as a call.
+//
+// Guarantees: G-0032.10, G-0032.12
+func TestTasksThatEndDuringARequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		modern bool
+		code   int64    // that refuses the request
+		then   response // to the next poll
+		want   error
+	}{
+		"result, removed":   {false, -32602, withFault(-32602, `null`), client.ErrNoTask},
+		"result, cancelled": {false, -32603, withResult(legacyTask("cancelled", "")), client.ErrTaskCancelled},
+		"result, failed":    {false, -32602, withResult(legacyTask("failed", "")), &jsonrpc.Error{Code: -32602}},
+		"answer, removed":   {true, -32602, withFault(-32602, `null`), client.ErrNoTask},
+		"answer, cancelled": {true, -32602, withResult(taskStatus("complete", "cancelled", "")), client.ErrTaskCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, version := legacyTaskServer(func(f frame, n int) string {
+					if n > 1 {
+						return test.then(f)[0]
+					}
+					return f.result(legacyTask("input_required", ""))
+				}, withFault(test.code, `null`)), protocol.Version20251125
+				if test.modern {
+					s, version = pollServer(new([]time.Duration), func(f frame, n int) string {
+						if n > 1 {
+							return test.then(f)[0]
+						}
+						return f.result(taskStatus("complete", "input_required", asks("a")))
+					}), protocol.Latest
+					s.on(protocol.MethodUpdateTask, func(f frame, _ func(frame) []string) []string { return []string{f.fault(test.code, `null`)} })
+				}
+				session := openFake(t, s, client.Options{Tasks: true, ProtocolVersion: version, Elicit: acceptAll})
+				if result, err := session.Task("t").Wait(t.Context()); result != nil || !errors.Is(err, test.want) || errors.Is(err, client.ErrInvalid) || client.NotExecuted(err) {
+					t.Errorf("got %+v, %v, want %v", result, err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A wait for a task ends with its session, between two polls and while its user is asked, and while there is no server with its
+// context. Its error never says that the tool was not called.
+//
+// Guarantees: G-0031.16, G-0032.10
+func TestAWaitEndsWithItsSession(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var why error
+			o := client.Options{Elicit: func(ctx context.Context, _ *client.Session, _ *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+				<-ctx.Done()
+				why = context.Cause(ctx)
+				return nil, why
+			}}
+			session, _ := openTask(t, o, func(f frame, _ int) string {
+				if asked {
+					return f.result(taskStatus("complete", "input_required", asks("a")))
+				}
+				return f.result(taskStatus("complete", "working", ""))
+			})
+			ended := make(chan error, 1)
+			go func() {
+				_, err := callTool(t, session, "make", "")
+				ended <- err
+			}()
+			pass(10 * time.Second)
+			began := time.Now()
+			session.Stop()
+			err := <-ended
+			if !errors.Is(err, client.ErrClosed) || client.NotExecuted(err) || time.Since(began) != 0 || asked != (why != nil) {
+				t.Errorf("asked: %t: got %v after %v, want %v at once; the user's context: %v", asked, err, time.Since(began), client.ErrClosed, why)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		session, server := openTask(t, client.Options{Conn: conn.Tuning{BackoffMin: time.Hour, BackoffMax: time.Hour}}, nil)
+		server.cut()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := session.Task("t").Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || client.NotExecuted(err) {
+			t.Errorf("got %v, which says that the tool was not called: %t", err, client.NotExecuted(err))
+		}
+	})
+}

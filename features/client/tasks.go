@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -102,7 +101,7 @@ func (t *Task) Answer(ctx context.Context, answers protocol.InputResponses) erro
 // the server at the interval that the server wants, between 100 ms and a minute. It
 // keeps waiting if the connection is lost, and answers the task's questions. If the
 // server is overloaded or cannot tell the status, Wait gives up after ten such
-// answers in a row. If ctx ends, Wait returns, but the task continues.
+// answers in a row. If ctx or the session ends, Wait returns, but the task continues.
 // CallOptions.Timeout applies to each single request.
 //
 // If the task failed, Wait returns the error that the call would have returned. If
@@ -115,7 +114,8 @@ func (t *Task) Wait(ctx context.Context) (*protocol.CallToolResult, error) {
 	w := taskWait{Task: t, view: t.session.With(t.session.options), answered: make(map[string]bool)}
 	w.view.options.WaitForReady = true
 	w.view.options.OnProgress, w.view.options.ProgressRestarts = nil, false
-	return w.run(ctx)
+	result, err := w.run(ctx)
+	return result, begun(err)
 }
 
 // awaitTask waits for the task that a call has become. If ctx ends, or a question is not
@@ -143,8 +143,8 @@ func (t *Task) abandon(ctx context.Context) {
 	defer cancel()
 	view := t.session.With(t.session.options)
 	view.options.WaitForReady = false
-	if view.Task(t.id).Cancel(ctx) == nil {
-		return
+	if err := view.Task(t.id).Cancel(ctx); err == nil || errors.As(err, new(*jsonrpc.Error)) && !mayPassSoon(err) {
+		return // a server that has refused it does so again
 	}
 	view.options.WaitForReady = true
 	t.session.conn.Control().Go(protocol.MethodCancelTask, func(ctx context.Context) {
@@ -184,8 +184,8 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 	delay := w.polled // the task has just begun, so it has not ended yet
 	for {
 		if delay > 0 {
-			if err := wait.Sleep(ctx, delay); err != nil {
-				return nil, interrupted(ctx, protocol.MethodGetTask, 0, err)
+			if err := w.session.sleep(ctx, delay, protocol.MethodGetTask, 0); err != nil {
+				return nil, err
 			}
 		}
 		state, last, err := getTask.call(ctx, w.view, &protocol.GetTaskParams{TaskID: w.id})
@@ -197,11 +197,14 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 			}
 			continue
 		case state.Status == protocol.TaskCancelled:
-			return nil, answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
+			return nil, cancelled(state, last)
 		case last.peer != nil && !last.peer.Modern() && state.Status != protocol.TaskWorking:
 			result, _, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
-			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // the error may be that of the call itself
-				return result, err
+			if err == nil {
+				return result, nil
+			}
+			if hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // the error may be that of the call itself
+				return nil, w.reason(ctx, err)
 			}
 			continue
 		case state.Status.Ended():
@@ -211,7 +214,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 		delay = interval(cmp.Or(state.PollIntervalMs, state.PollInterval))
 		if state.Status == protocol.TaskInputRequired && !w.view.options.ManualInput {
 			if err := w.answer(ctx, state.InputRequests, last); err != nil && !w.goesOn(ctx, err) {
-				return nil, err
+				return nil, w.reason(ctx, err)
 			}
 		}
 	}
@@ -229,8 +232,7 @@ func (w *taskWait) patient() *Session {
 // without the connection, while the server is overloaded, and while it cannot look the
 // task up.
 func (w *taskWait) goesOn(ctx context.Context, err error) bool {
-	passing := hasCode(err, jsonrpc.CodeOverloaded) || hasCode(err, jsonrpc.CodeInternalError)
-	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.As(err, new(*jsonrpc.Error)) && !passing || errors.As(err, new(*ResultError)) ||
+	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.As(err, new(*jsonrpc.Error)) && !mayPassSoon(err) || errors.As(err, new(*ResultError)) ||
 		errors.As(err, new(*InputError)) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrStale) {
 		return false
 	}
@@ -238,6 +240,36 @@ func (w *taskWait) goesOn(ctx context.Context, err error) bool {
 		w.failures++ // also if the answer is too large, which it may be each time
 	}
 	return w.failures < mostFailedPolls
+}
+
+// reason returns why a request about the task has failed. Servers refuse it with the same codes if the
+// task was cancelled or removed meanwhile, as if the call had failed or the answer did not fit. The status
+// tells.
+func (w *taskWait) reason(ctx context.Context, err error) error {
+	if !hasCode(err, jsonrpc.CodeInternalError) && !hasCode(err, jsonrpc.CodeInvalidParams) {
+		return err
+	}
+	view := w.view.With(w.view.options)
+	view.options.Retries = -1
+	state, last, failed := getTask.call(ctx, view, &protocol.GetTaskParams{TaskID: w.id})
+	switch {
+	case errors.Is(failed, ErrNoTask):
+		return failed
+	case failed == nil && state.Status == protocol.TaskCancelled:
+		return cancelled(state, last)
+	default:
+		return err
+	}
+}
+
+// cancelled returns the error of a task that was cancelled.
+func cancelled(state *getTaskResult, last attempt) error {
+	return answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
+}
+
+// mayPassSoon reports whether a server was overloaded, or could not look the task up.
+func mayPassSoon(err error) bool {
+	return hasCode(err, jsonrpc.CodeOverloaded) || hasCode(err, jsonrpc.CodeInternalError)
 }
 
 func hasCode(err error, code int64) bool {
@@ -258,9 +290,9 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 	if err := w.view.canAnswer(&protocol.InputRequired{InputRequests: open}); err != nil {
 		return answered(protocol.MethodGetTask, last.id, &ResultError{err})
 	}
-	answers, err := w.view.answerAll(ctx, open)
+	answers, err := w.view.answerFor(ctx, protocol.MethodGetTask, attempt{id: last.id}, open) // the task outlives its server
 	if err != nil {
-		return interrupted(ctx, protocol.MethodGetTask, last.id, err)
+		return err
 	}
 	for {
 		if _, _, err = updateTask.call(ctx, w.view, &protocol.UpdateTaskParams{TaskID: w.id, InputResponses: answers}); err == nil {
@@ -268,8 +300,8 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 		} else if !w.goesOn(ctx, err) { // the server ignores repeated answers
 			return err
 		}
-		if err := wait.Sleep(ctx, pollDefault); err != nil {
-			return interrupted(ctx, protocol.MethodUpdateTask, last.id, err)
+		if err := w.session.sleep(ctx, pollDefault, protocol.MethodUpdateTask, last.id); err != nil {
+			return err
 		}
 	}
 	for key := range open {
