@@ -3,9 +3,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,7 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -109,4 +115,126 @@ func TestWhatIsOpenGoesOnAtAnotherGateway(t *testing.T) {
 	if len(all) != 2 || runtime.GOOS == "linux" && syscall.Kill(all[0], 0) == nil {
 		t.Errorf("the server has run as %d, and should have ended with its node, and run at the other one", all)
 	}
+}
+
+// A user begins a login at one gateway of a cluster, and finishes it at another one, which has other folders. Then he is logged in at both, and nobody else is.
+//
+// Guarantees: G-0104.1
+func TestALoginAtAGatewayIsOneAtAll(t *testing.T) {
+	config, other := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", config)
+	t.Setenv("BOWLINE_KEYRING", "off")
+	token := map[string]string{}
+	for _, user := range []string{"ada", "bob"} {
+		said, err := bowline(t, "token", "add", user).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		token[user] = strings.TrimSpace(string(said))
+	}
+	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"one": map[string]any{"url": protectedServer(t), "bowline": map[string]string{"login": "user"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "l" + strings.ReplaceAll(time.Now().Format("150405.000000"), ".", "")
+	a := startAt(t, text, "--admin", "off", "--auth", "tokens", "--cluster", name, "--node", "a")
+	tokens, err := os.ReadFile(filepath.Join(config, "bowline", "tokens.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(other, "bowline"), 0o700),
+		os.WriteFile(filepath.Join(other, "bowline", "tokens.json"), tokens, 0o600),
+		os.Symlink(filepath.Join(config, "bowline", "clusters"), filepath.Join(other, "bowline", "clusters")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("XDG_CONFIG_HOME", other)
+	b := startAt(t, text, "--admin", "off", "--auth", "tokens", "--cluster", name, "--node", "b")
+
+	call := func(at *gatewayNode, user string) string {
+		t.Helper()
+		c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{FailFast: true})
+		session, err := c.Connect(t.Context(), &streamable.Client{URL: at.url, Header: http.Header{"Authorization": {"Bearer " + token[user]}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(context.WithoutCancel(t.Context()))
+		answer, err := client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "hi"})
+		if err != nil {
+			return err.Error()
+		}
+		return answer
+	}
+	_, rest, _ := strings.Cut(call(a, "ada"), "open ")
+	page, _, _ := strings.Cut(rest, " ")
+	atA := strings.TrimSuffix(a.url, "/mcp")
+	if !strings.HasPrefix(page, atA+"/login/") {
+		t.Fatalf("the page is %q", page)
+	}
+	page = strings.TrimSuffix(b.url, "/mcp") + strings.TrimPrefix(page, atA)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		r, err := http.NewRequestWithContext(t.Context(), method, page, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		response, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK {
+			t.Errorf("%s at the other node: %s %s %v", method, response.Status, text, err)
+		}
+		response.Body.Close()
+	}
+	for _, at := range []*gatewayNode{b, a} {
+		if answer := call(at, "ada"); answer != "hi" {
+			t.Errorf("ada, who has logged in, at %s: %s", at.url, answer)
+		}
+		if answer := call(at, "bob"); !strings.Contains(answer, "needs the login of this user") {
+			t.Errorf("bob, who has not, at %s: %s", at.url, answer)
+		}
+	}
+}
+
+// protectedServer starts a server that lists its tools for everybody, and wants a token for calls, with its authorization server.
+func protectedServer(t *testing.T) string {
+	t.Helper()
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
+		Message string `json:"message"`
+	}) (string, error) {
+		return in.Message, nil
+	})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	listening := httptest.NewUnstartedServer(nil)
+	resource := "http://" + listening.Listener.Addr().String() + "/mcp"
+	protected := authtest.Start(t, authtest.Options{Resource: resource}).Protect(endpoint)
+	listening.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if len(body) > 0 && !bytes.Contains(body, []byte("tools/call")) {
+			endpoint.ServeHTTP(w, r)
+			return
+		}
+		protected.ServeHTTP(w, r)
+	})
+	listening.Start()
+	t.Cleanup(func() {
+		endpoint.Close(time.Second)
+		listening.Close()
+	})
+	return resource
 }
