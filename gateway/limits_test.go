@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -174,6 +175,54 @@ func TestLimitsOfANewFile(t *testing.T) {
 		f.apply(load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"toolRates":{"*":1}}},"b":{"command":"/bin/b"}}}`))
 		if callWho(t, ada, "a"); refusal(t, ada, "a__who") == "" {
 			t.Error("a limit of the new file does not hold")
+		}
+	})
+}
+
+// A persona gives its users limits of their own. Who has several has the most generous of each number, and where none of them says anything, everybody's counts. A new
+// file counts for the next request.
+//
+// Guarantees: G-0100.6
+func TestLimitsOfPersonas(t *testing.T) {
+	const servers, personas = `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":`, `{"rate":{"perMinute":2},"personas":{
+		"contractor":{"who":["token con","token both","group:far"],"rate":{"perMinute":3,"inFlight":1}},
+		"team":{"who":["token tom","token both"],"rate":{"perMinute":5}},
+		"guest":{"who":["token guest","token both"]}}}`
+	limited(t, `{}`, personas, func(t *testing.T, f *fleet) {
+		for user, most := range map[string]int{"token con": 3, "token tom": 5, "token both": 5, "token guest": 2, "token far": 3} {
+			if f.principal = nil; user == "token far" {
+				f.principal = claims{"groups": {"far"}}
+			}
+			session := f.user(user)
+			for i := range most {
+				if got := refusal(t, session, []string{"a__who", "b__who"}[i%2]); got != "" {
+					t.Errorf("%s, call %d: %s", user, i, got)
+				}
+			}
+			if got := refusal(t, session, "b__who"); !strings.Contains(got, fmt.Sprintf("a client may make %d requests in a minute", most)) {
+				t.Errorf("%s: %q", user, got)
+			}
+		}
+		f.principal = nil
+		pass(time.Minute)
+		for user, most := range map[string]int{"token con": 1, "token both": 1, "token tom": 2} {
+			took, refused := calls(t, 2, f.user(user), "a__slow")
+			if len(refused) != 2-most {
+				t.Errorf("%s: of two requests at once, %d are refused", user, len(refused))
+			}
+			pass(time.Second + 1)
+			if synctest.Wait(); len(took) != most {
+				t.Errorf("%s: of two requests at once, %d are answered", user, len(took))
+			}
+		}
+		con := f.user("token con")
+		f.apply(load(t, servers+strings.ReplaceAll(personas, `"perMinute":3,`, `"perMinute":1,`)+`}`))
+		if got := refusal(t, con, "a__who"); !strings.Contains(got, "a client may make 1 requests in a minute") {
+			t.Errorf("the limit of a new file: %q", got)
+		}
+		f.apply(load(t, servers+`{"personas":{"all":{"who":"*"}}}}`))
+		if got := refusal(t, con, "a__who"); got != "" {
+			t.Errorf("the new file has no limit: %s", got)
 		}
 	})
 }

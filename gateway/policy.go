@@ -7,7 +7,9 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
+	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/policy"
+	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -157,6 +159,15 @@ func (s *sight) rule(ctx context.Context, about catalogue.Item, method string) s
 		kind = catalogue.Tools
 	}
 	return by.Decide(by.ClassOf(whoIn(ctx)), kind, about).By
+}
+
+// limit returns the limits for a request of a client to a server: those of its personas stand in place of those for everybody.
+func (s *sight) limit(ctx context.Context, of limits.Rule) limits.Rule {
+	if by := s.policy.Load(); by != nil {
+		rate := by.RateOf(whoIn(ctx), mcpjson.Rate{PerMinute: of.PerMinute, InFlight: of.InFlight})
+		of.PerMinute, of.InFlight = rate.PerMinute, rate.InFlight
+	}
+	return of
 }
 
 // holds reports whether the client of a request would see a tool of this name, were that as it was approved.

@@ -294,11 +294,11 @@ func (g *Gateway) passOn(ctx context.Context, u *upstream, method string, params
 
 // enter asks whether the limits of the file let a request pass. It waits for a place at the server. Who may pass calls leave in the end.
 func (g *Gateway) enter(ctx context.Context, u *upstream, method string, params json.RawMessage) (leave func(), refused *limits.Refusal) {
-	if u.limit.IsNone() {
+	rule := g.sight.limit(ctx, u.limit)
+	if rule.IsNone() {
 		return func() {}, nil
 	}
 	r := limits.Request{Client: clientOf(ctx), Server: u.Name}
-	rule := u.limit
 	if ctx.Value(taskKey{}) != nil { // who waits for a task does nothing at its server, and must not keep away who ends it
 		rule.Concurrency = 0
 	}

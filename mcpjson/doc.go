@@ -64,7 +64,7 @@
 // A key bowline beside mcpServers is for a gateway, too (see Gateway): http, admin (an object with
 // socket and http), maxName, prefix, catalogue, roots, rate (an object with perMinute and inFlight), url, auth (an object with tokens, or with
 // issuers, scopes and groups), trustedProxies, audit (an object with file, arguments, onFull, sync, keep and show), policy (an array of rules with who, allow and deny), personas (an object of
-// those, with who, servers, allow, deny and readOnly; see Policy), groups (the same without who), pins (warn, block or off), and start, idleStop and maxLife of those servers that do
+// those, with who, servers, allow, deny, readOnly and rate; see Policy), groups (the same without who and rate), pins (warn, block or off), and start, idleStop and maxLife of those servers that do
 // not say otherwise. An unknown key in it is a mistake.
 //
 // A key with the value null counts as absent; in a block bowline it is a mistake where it could lift a limit. Any other key is ignored, with a notice;

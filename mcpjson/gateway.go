@@ -88,6 +88,7 @@ type Grant struct {
 	Allow    []Pattern // nil: everything in a persona and a group, nothing in a rule
 	Deny     []Pattern // wins over Allow
 	ReadOnly bool      // of tools only those that say readOnlyHint
+	Rate     Rate      // of a persona: what its users may ask in place of Gateway.Rate. Who has several personas has the most that one gives, of each number
 }
 
 // A Pattern names tools, prompts and resources: the server as in the file, a slash, and the name or URI that the server uses, or * for all. In both * stands

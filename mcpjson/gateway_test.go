@@ -34,10 +34,10 @@ func TestTheBlockOfAGateway(t *testing.T) {
 		`{"servers": {}, "bowline": {"auth": {"issuers": [{"url": "https://a.example", "introspect": {"clientId": "g", "clientSecret": "${HOST}", "url": "https://i.example/i"}}, {"url": "http://localhost:1"}], "name": "email", "dpop": "required"}}}`: {
 			Login: Login{Issuers: []Issuer{{URL: "https://a.example", Introspect: &Introspect{"g", "localhost", "https://i.example/i"}}, {URL: "http://localhost:1"}}, Name: "email", DPoP: "required"}},
 		`{"servers": {"s": {"disabled": true}, "@o/t": {}}, "bowline": {"policy": [{"who": ["group:x", "claim:a=b"], "allow": ["s/*", "@o/t/*"]}, {"deny": ["*"]}], "personas": {
-			"p": {"who": "token a", "servers": ["s"], "readOnly": true, "allow": [], "deny": ["?/x"]}}}}`: {Policy: Policy{
+			"p": {"who": "token a", "servers": ["s"], "readOnly": true, "allow": [], "deny": ["?/x"], "rate": {"perMinute": 60, "inFlight": 4}}}}}`: {Policy: Policy{
 			Rules: []Grant{{Place: "/p/mcp.json:1:75: bowline.policy[0]", Who: []string{"group:x", "claim:a=b"}, Allow: []Pattern{{"s/*", "/p/mcp.json:1:119: bowline.policy[0].allow[0]"}, {"@o/t/*", "/p/mcp.json:1:126: bowline.policy[0].allow[1]"}}},
 				{Place: "/p/mcp.json:1:138: bowline.policy[1]", Who: []string{"*"}, Deny: []Pattern{{"*", "/p/mcp.json:1:148: bowline.policy[1].deny[0]"}}}},
-			Personas: []Grant{{Place: "/p/mcp.json:2:4: bowline.personas.p", Name: "p", Who: []string{"token a"}, Servers: []string{"s"}, ReadOnly: true, Allow: []Pattern{}, Deny: []Pattern{{"?/x", "/p/mcp.json:2:86: bowline.personas.p.deny[0]"}}}}}},
+			Personas: []Grant{{Place: "/p/mcp.json:2:4: bowline.personas.p", Name: "p", Who: []string{"token a"}, Servers: []string{"s"}, ReadOnly: true, Allow: []Pattern{}, Deny: []Pattern{{"?/x", "/p/mcp.json:2:86: bowline.personas.p.deny[0]"}}, Rate: Rate{60, 4}}}}},
 		`{"servers": {"s": {}}, "bowline": {"groups": {"g-1": {"servers": ["s"], "readOnly": true}, "h": {}}}}`: {Policy: Policy{
 			Groups: []Grant{{Place: "/p/mcp.json:1:47: bowline.groups.g-1", Name: "g-1", Servers: []string{"s"}, ReadOnly: true}, {Place: "/p/mcp.json:1:92: bowline.groups.h", Name: "h"}}}},
 		`{"servers": {}, "bowline": {"pins": "block"}}`:                                       {Pins: "block"},
@@ -188,6 +188,10 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"pins": "on"}`), "m:2:10: bowline.pins: expected one of warn, block, off"},
 		{top(`{"personas": {"p": {}}}`), `m:2:15: bowline.personas.p: who has it? For everybody, write "who": "*"`},
 		{top(`{"personas": {"p": {"who": "*", "servers": ["${SECRET}"]}}}`), "m:2:45: bowline.personas.p.servers[0]: the file has no server \"${SECRET}\": it has none"},
+		{top(`{"personas": {"p": {"who": "*", "rate": {"perHour": 1}}}}`), "m:2:42: bowline.personas.p.rate.perHour: unknown: there are only perMinute, inFlight here"},
+		{top(`{"personas": {"p": {"who": "*", "rate": {"perMinute": 0}}}}`), "m:2:55: bowline.personas.p.rate.perMinute: expected a whole number from 1 to 1000000"},
+		{top(`{"personas": {"p": {"who": "*", "rate": 60}}}`), "m:2:41: bowline.personas.p.rate: expected an object, got a number"},
+		{top(`{"groups": {"g": {"rate": {}}}}`), "m:2:19: bowline.groups.g.rate: unknown: there are only servers, allow, deny, readOnly here"},
 		{top(`{"rate": {"perHour": 1}}`), "m:2:11: bowline.rate.perHour: unknown: there are only perMinute, inFlight here"},
 		{top(`{"rate": {"inFlight": 0}}`), "m:2:23: bowline.rate.inFlight: expected a whole number from 1 to 1000000"},
 		{server(`"command": "x", "bowline": {"toolRates": {"a": 1.5}}`), "m:2:54: servers.a.bowline.toolRates.a: expected a whole number from 1 to 1000000"},
@@ -217,6 +221,7 @@ func TestNullLiftsNoLimit(t *testing.T) {
 		{top(`{"personas": {"p": {"who": "*", "servers": null}}}`), "2:44: bowline.personas.p.servers", "an array, which may be []"},
 		{top(`{"personas": {"p": {"who": "*", "allow": null}}}`), "2:42: bowline.personas.p.allow", "an array, which may be []"},
 		{top(`{"personas": {"p": {"who": "*", "readOnly": null}}}`), "2:45: bowline.personas.p.readOnly", "a value"},
+		{top(`{"personas": {"p": {"who": "*", "rate": null}}}`), "2:41: bowline.personas.p.rate", "a value"},
 		{top(`{"groups": {"g": {"deny": null}}}`), "2:27: bowline.groups.g.deny", "an array, which may be []"},
 		{top(`{"auth": null}`), "2:10: bowline.auth", "a value"},
 		{top(`{"auth": {"issuers": ["https://i"], "scopes": null}}`), "2:47: bowline.auth.scopes", "an array, which may be []"},

@@ -47,9 +47,10 @@ func readPersonas(v *values, n node, login Login) []Grant {
 	}
 	personas := []Grant{}
 	for _, m := range v.members(n) {
-		names := []string{"who", "servers", "allow", "deny", "readOnly"}
+		names := []string{"who", "servers", "allow", "deny", "readOnly", "rate"}
 		own := v.settings(m.node, v.unknown(names), names...)
 		persona := readGrant(v, m, own)
+		persona.Rate = readRate(v, own["rate"])
 		if persona.Who = v.readWho(own["who"], login); own["who"].absent() {
 			v.wrong(m.called(), "who has it? For everybody, write \"who\": \"*\"")
 		}

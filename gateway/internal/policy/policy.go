@@ -29,6 +29,7 @@ type Claims interface {
 type Policy struct {
 	rules, personas part
 	claim           string // that has the groups of users
+	rated           bool   // a persona has a rate
 	lines           []mcpjson.Grant
 	endpoints       []mcpjson.Grant // the groups of what is offered
 }
@@ -47,7 +48,7 @@ func New(of mcpjson.Policy, claim string) *Policy {
 	count := len(of.Rules)
 	return &Policy{
 		rules: part{of.Rules != nil, 0, count}, personas: part{of.Personas != nil, count, count + len(of.Personas)},
-		claim: cmp.Or(claim, "groups"), lines: slices.Concat(of.Rules, of.Personas), endpoints: of.Groups,
+		claim: cmp.Or(claim, "groups"), rated: slices.ContainsFunc(of.Personas, func(g mcpjson.Grant) bool { return g.Rate != mcpjson.Rate{} }), lines: slices.Concat(of.Rules, of.Personas), endpoints: of.Groups,
 	}
 }
 
@@ -127,6 +128,21 @@ func (p *Policy) Decide(class Class, kind catalogue.Kind, item catalogue.Item) D
 		d = p.byRules(&class, item)
 	}
 	return d
+}
+
+// RateOf returns how much somebody may ask: of each number the most that one of the user's personas gives, and that of everybody if none gives one.
+func (p *Policy) RateOf(who Who, everybody mcpjson.Rate) mcpjson.Rate {
+	if p == nil || !p.rated {
+		return everybody
+	}
+	var own mcpjson.Rate
+	class := p.ClassOf(who)
+	for i := p.personas.from; i < p.personas.to; i++ {
+		if class.has(i) {
+			own.PerMinute, own.InFlight = max(own.PerMinute, p.lines[i].Rate.PerMinute), max(own.InFlight, p.lines[i].Rate.InFlight)
+		}
+	}
+	return mcpjson.Rate{PerMinute: cmp.Or(own.PerMinute, everybody.PerMinute), InFlight: cmp.Or(own.InFlight, everybody.InFlight)}
 }
 
 // View returns what a class sees of a snapshot.

@@ -120,6 +120,33 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// Of several personas the most counts, of each number, in whatever order, and that of everybody where none has one: a persona that says nothing lifts no limit.
+//
+// Guarantees: G-0100.6
+func TestRates(t *testing.T) {
+	everybody := mcpjson.Rate{PerMinute: 9, InFlight: 7}
+	for _, c := range []struct {
+		block string
+		who   Who
+		want  mcpjson.Rate
+	}{
+		{`"maxName": 60`, Who{Identity: "token ada"}, everybody},
+		{`"policy": []`, Who{Identity: "token ada"}, everybody},
+		{`"personas": {"p": {"who": "*"}}`, Who{Identity: "token ada"}, everybody},
+		{`"personas": {"p": {"who": "*", "rate": {}}}`, Who{Identity: "token ada"}, everybody},
+		{`"personas": {"p": {"who": "token bob", "rate": {"perMinute": 1}}}`, Who{Identity: "token ada"}, everybody},
+		{`"policy": [{"allow": ["*"]}], "personas": {"p": {"who": "token ada", "rate": {"perMinute": 1}}}`, Who{Identity: "token ada"}, mcpjson.Rate{PerMinute: 1, InFlight: 7}},
+		{`"personas": {"p": {"who": "*", "rate": {"perMinute": 60, "inFlight": 1}}, "q": {"who": "token ada", "rate": {"perMinute": 20, "inFlight": 8}}, "r": {"who": "*"}}`, Who{Identity: "token ada"}, mcpjson.Rate{PerMinute: 60, InFlight: 8}},
+		{`"personas": {"p": {"who": "*", "rate": {"perMinute": 60, "inFlight": 1}}, "q": {"who": "token ada", "rate": {"perMinute": 20, "inFlight": 8}}}`, Who{Identity: "token bob"}, mcpjson.Rate{PerMinute: 60, InFlight: 1}},
+		{`"personas": {"p": {"who": "group:far", "rate": {"inFlight": 1}}}`, Who{Claims: claims{"groups": {"far"}}}, mcpjson.Rate{PerMinute: 9, InFlight: 1}},
+		{`"personas": {"p": {"who": "*", "rate": {"perMinute": 1}}}`, Who{Person: true}, everybody},
+	} {
+		if got := read(t, c.block).RateOf(c.who, everybody); got != c.want {
+			t.Errorf("%s: %+v may ask %+v, want %+v", c.block, c.who, got, c.want)
+		}
+	}
+}
+
 // Each line is told apart from all others, up to the last one that a policy may have.
 //
 // Guarantees: G-0098.2
