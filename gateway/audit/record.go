@@ -124,13 +124,13 @@ func mac(key, text []byte) []byte {
 	return h.Sum(nil)
 }
 
-// unseal reads a line, and fails if nobody with the key has written it.
+// unseal reads a line, and fails if nobody with the key has written it, letter for letter: the hash in the next line is over these letters.
 func unseal(key []byte, line string) (r Record, err error) {
 	i := strings.LastIndex(line, mark)
 	if i < 0 {
 		return r, errors.New("it is no record")
 	}
-	if said, err := hex.DecodeString(strings.TrimSuffix(line[i+len(mark):], `"}`)); err != nil || !hmac.Equal(said, mac(key, []byte(line[:i]))) {
+	if end := hex.EncodeToString(mac(key, []byte(line[:i]))) + `"}`; !hmac.Equal([]byte(line[i+len(mark):]), []byte(end)) {
 		return r, errors.New("it was changed, or written by somebody without the key")
 	}
 	if err := json.Unmarshal([]byte(line[:i]+"}"), &r); err != nil {

@@ -85,7 +85,7 @@ func Verify(path string, key []byte) (s Summary, err error) {
 		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, err.Error()}
 	}
 	if h.Number > v.Last || h.Number == v.Last && h.Hash != v.hash {
-		return v.Summary, &BrokenError{path, 0, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", h.Number)}
+		return v.Summary, &BrokenError{path, v.lines + 1, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", h.Number)}
 	}
 	return v.Summary, nil
 }
@@ -95,6 +95,7 @@ type verifying struct {
 	Summary
 	key    []byte
 	hash   string
+	lines  int    // of the newest file that are right
 	begins uint64 // the number of the first record of the first file
 	runs   bool   // a process has started, and has not said that it stopped
 }
@@ -106,12 +107,13 @@ func (v *verifying) file(path string) error {
 	}
 	defer file.Close()
 	v.Files++
+	v.lines = 0
 	all := newLines(path, v.key, file)
 	for all.next() {
 		if why := v.follows(all.record); why != "" {
 			return &BrokenError{path, all.at, v.Last, why}
 		}
-		v.Last, v.hash = all.record.Number, hashOf([]byte(all.text))
+		v.Last, v.hash, v.lines = all.record.Number, hashOf([]byte(all.text)), all.at
 		v.count(all.record)
 	}
 	if len(all.torn) > 0 && all.err == nil {
