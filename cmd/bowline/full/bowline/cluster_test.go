@@ -18,17 +18,25 @@ import (
 // ask sends a message of a session to a node.
 func ask(t *testing.T, url, session, message string) (status int, header http.Header, body string) {
 	t.Helper()
+	more := http.Header{}
+	if session != "" {
+		more.Set("Mcp-Session-Id", session)
+	}
+	return askWith(t, url, more, message)
+}
+
+// askWith sends a message with more headers to a node.
+func askWith(t *testing.T, url string, more http.Header, message string) (status int, header http.Header, body string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), hangGuard, errors.New("the node does not answer"))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(message))
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header = more
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json, text/event-stream")
-	if session != "" {
-		request.Header.Set("Mcp-Session-Id", session)
-	}
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {

@@ -8,6 +8,7 @@ require (
 	github.com/bowline-mcp/bowline/cluster/nats/embedded v0.0.0
 	github.com/bowline-mcp/bowline/cmd/bowline v0.0.0
 	github.com/bowline-mcp/bowline/telemetry/otel v0.0.0
+	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/nats-io/nats-server/v2 v2.15.3
 	go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp v0.22.0
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp v1.46.0
@@ -25,7 +26,6 @@ require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/danieljoos/wincred v1.2.3 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

@@ -5,6 +5,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -26,6 +32,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/go-jose/go-jose/v4"
 )
 
 // inTurns sends each request to the next of some nodes.
@@ -202,6 +209,69 @@ func TestALoginAtAGatewayIsOneAtAll(t *testing.T) {
 		}
 		if answer := call(at, "bob"); !strings.Contains(answer, "needs the login of this user") {
 			t.Errorf("bob, who has not, at %s: %s", at.url, answer)
+		}
+	}
+}
+
+// A proof of a key that one gateway of a cluster has accepted is used up at all.
+//
+// Guarantees: G-0104.1
+func TestAProofAtAGatewayIsUsedUpAtAll(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	const resource = "https://gateway.example/mcp"
+	as := authtest.Start(t, authtest.Options{Resource: resource})
+	text, err := json.Marshal(map[string]any{
+		"mcpServers": map[string]any{}, "bowline": map[string]any{"url": resource, "auth": map[string]any{"issuers": []string{as.Issuer()}, "dpop": "required"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "p" + strings.ReplaceAll(time.Now().Format("150405.000000"), ".", "")
+	a := startAt(t, text, "--admin", "off", "--cluster", name, "--node", "a")
+	b := startAt(t, text, "--admin", "off", "--cluster", name, "--node", "b")
+
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := (&jose.JSONWebKey{Key: key.Public()}).Thumbprint(crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := as.Claims("read")
+	claims["cnf"] = map[string]any{"jkt": base64.RawURLEncoding.EncodeToString(sum)}
+	token := as.Signed("at+jwt", claims)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prove := func() string {
+		hash := sha256.Sum256([]byte(token))
+		claims, err := json.Marshal(map[string]any{
+			"htm": "POST", "htu": resource, "iat": time.Now().Unix(), "jti": rand.Text(), "ath": base64.RawURLEncoding.EncodeToString(hash[:]),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := signer.Sign(claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proof, err := signed.CompactSerialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return proof
+	}
+	first := prove()
+	for _, step := range []struct {
+		at     *gatewayNode
+		proof  string
+		status int
+	}{{a, first, http.StatusOK}, {b, first, http.StatusUnauthorized}, {b, prove(), http.StatusOK}, {a, first, http.StatusUnauthorized}} {
+		status, header, body := askWith(t, step.at.url, http.Header{"Authorization": {"DPoP " + token}, "Dpop": {step.proof}}, initialize)
+		if status != step.status {
+			t.Errorf("at %s: %d, want %d: %s %s", step.at.url, status, step.status, body, header["Www-Authenticate"])
 		}
 	}
 }
