@@ -128,6 +128,7 @@ type HTTPSample struct {
 	Ended    []EndedSample // counts: sessions that have ended
 	Held     int           // present bytes of request bodies that are not delivered yet
 	Refused  []Refused     // counts: requests that the handler itself refused
+	Denied   []Refused     // counts: of these, requests whose sender may not do that, as HandlerOptions.Check, a Caller, or the checks of origin, host and session say
 }
 
 // An EndedSample counts the sessions that ended for one reason.

@@ -4,6 +4,8 @@ package admin
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +37,18 @@ func (m *metrics) whole(r Report) {
 	m.one("audit_lost_total", "counter", "Records of the audit trail that could not be written.", float64(r.AuditLost))
 	m.one("audit_unsent_total", "counter", "Records of the audit trail that were written, and could not be sent.", float64(r.AuditUnsent))
 	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
+	m.denied(r.Denied)
 	m.one("login_pages_refused_total", "counter", "Requests at the pages for logins of users that were refused.", float64(r.PagesRefused))
+}
+
+// denied has the two statuses of a login in any case, so that the first denial is an increase.
+func (m *metrics) denied(by map[int]uint64) {
+	m.head("denied_total", "counter", "Requests of clients whose sender may not make them, such as those without a valid token.")
+	all := map[int]uint64{401: 0, 403: 0}
+	maps.Copy(all, by)
+	for _, status := range slices.Sorted(maps.Keys(all)) {
+		m.line("denied_total", float64(all[status]), "status", strconv.Itoa(status))
+	}
 }
 
 func (m *metrics) head(name, kind, help string) {

@@ -29,7 +29,7 @@ func states(page string) (all []string) {
 
 // Trouble comes first, in file order among equals. Each state is a word and a sign, and what happens next is said.
 //
-// Guarantees: G-0091.8, G-0095.6
+// Guarantees: G-0091.8, G-0095.6, G-0097.11
 func TestThePageSaysWhatIsWrong(t *testing.T) {
 	f := newFake(
 		ServerReport{Name: "maps", State: Stopped, Tools: 7}, files(),
@@ -38,7 +38,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: exit status 1", NextAttempt: noon, Restarts: 5, LastFailure: "exited", Stderr: "Error: no browser"},
 		ServerReport{Name: "web2", State: Backoff})
 	f.detail.Connections = []Connection{{User: "ann", Program: "editor 2", State: Ready, Calls: 3}, {State: Backoff, Reason: "exited: 3"}}
-	f.report.Refused, f.report.AuditLost = 4, 1
+	f.report.Refused, f.report.AuditLost, f.report.Denied, f.report.PagesRefused = 4, 1, map[int]uint64{403: 2, 401: 30}, 5
 	f.report.Mistakes, f.report.Notices, f.report.Endpoint = []string{"mcp.json:1:1: broken"}, []string{"the catalogue cannot be saved"}, "http://127.0.0.1:8080/mcp"
 	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25"}}
 	h := serveWeb(t, f, true)
@@ -50,7 +50,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		t.Error("equal ones are not in file order")
 	}
 	for _, want := range []string{
-		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused · <strong>⚠ 1 record of the audit trail lost</strong>", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
+		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused · <strong>⚠ 1 record of the audit trail lost</strong> · <strong>⚠ requests denied: 30 with status 401, 2 with status 403, 5 at the pages for logins</strong>", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
 		"claude 1.0", "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
 		`next try at <time datetime="2026-11-27T12:00:00Z" data-count="down" data-clock="`, "pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
 		`action="/v1/servers/web/wake"`, `action="/v1/servers/maps/start"`, `aria-label="restart files"`, `action="/v1/reload"`,

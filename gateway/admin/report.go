@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +42,24 @@ type Report struct {
 
 	NotEnriched int64 `json:"notEnriched,omitzero"` // results that are as their servers have sent them, since what was to be added could not be
 
+	Denied map[int]uint64 `json:"denied,omitzero"` // requests of clients over HTTP whose sender may not make them, such as those without a valid token, by the status of the answer
+
 	PagesRefused int64 `json:"loginPagesRefused,omitzero"` // requests of browsers at the pages for logins of users
+}
+
+// Denials says how many requests were denied, and how; "": none was.
+func (r Report) Denials() string {
+	var all []string
+	for _, status := range slices.Sorted(maps.Keys(r.Denied)) {
+		all = append(all, fmt.Sprintf("%d with status %d", r.Denied[status], status))
+	}
+	if r.PagesRefused > 0 {
+		all = append(all, fmt.Sprintf("%d at the pages for logins", r.PagesRefused))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "requests denied: " + strings.Join(all, ", ")
 }
 
 // A NodeReport is what another gateway of the cluster has said of its servers.

@@ -148,16 +148,19 @@ func (h *Handler) newSessionID() string { return nodename.Join(h.node, newSessio
 type refusals struct {
 	mu     sync.Mutex
 	counts map[int]uint64
+	denied map[int]uint64 // of these: their senders may not do that
 }
 
 // add counts a refusal. An aborted response has no status, and counts as 0.
-func (r *refusals) add(status int) {
+func (r *refusals) add(status int, denied bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counts == nil {
-		r.counts = make(map[int]uint64)
+		r.counts, r.denied = make(map[int]uint64), make(map[int]uint64)
 	}
-	r.counts[status]++
+	if r.counts[status]++; denied {
+		r.denied[status]++
+	}
 }
 
 // lost ends this node's copy of a session that another node has taken.

@@ -31,7 +31,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := h.arrive(w, r, expectBody(w, r))
 	if refused := a.serve(); refused != nil {
 		if !refused.elsewhere {
-			h.refusals.add(refused.status)
+			h.refusals.add(refused.status, refused.denied)
 			h.audit(a, refused)
 		}
 		// Last, because it panics to abort a response; the arrival is not reused then.

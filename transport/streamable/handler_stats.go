@@ -26,9 +26,14 @@ func (h *Handler) Stats() telemetry.HTTPSample {
 	}
 	h.refusals.mu.Lock()
 	defer h.refusals.mu.Unlock()
-	for status, n := range h.refusals.counts {
-		stats.Refused = append(stats.Refused, telemetry.Refused{Status: status, Count: n})
-	}
-	slices.SortFunc(stats.Refused, func(a, b telemetry.Refused) int { return cmp.Compare(a.Status, b.Status) })
+	stats.Refused, stats.Denied = byStatus(h.refusals.counts), byStatus(h.refusals.denied)
 	return stats
+}
+
+func byStatus(counts map[int]uint64) (all []telemetry.Refused) {
+	for status, n := range counts {
+		all = append(all, telemetry.Refused{Status: status, Count: n})
+	}
+	slices.SortFunc(all, func(a, b telemetry.Refused) int { return cmp.Compare(a.Status, b.Status) })
+	return all
 }

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"net/http"
 	"slices"
 	"testing"
 
@@ -35,12 +36,34 @@ func TestStatsOfAHandler(t *testing.T) {
 	}
 }
 
+// Stats tells those apart whose senders may not do that: they have no login, may not call what they name, or their page is of another site.
+//
+// Guarantees: G-0024.10
+func TestStatsCountDenials(t *testing.T) {
+	s := newSite(t, HandlerOptions{Check: func(r *http.Request) (Caller, *Denial) {
+		if r.Header.Get("X-User") == "" {
+			return nil, &Denial{Status: http.StatusUnauthorized, Text: "log in"}
+		}
+		return restricted{}, nil
+	}})
+	const user = "X-User: ada"
+	s.post(`{`)
+	s.post(`{`)
+	s.post(`{`, user)
+	s.post(initializeBody("2025-06-18"), user)
+	s.post(`{`, "Origin: https://evil.example")
+	want := []telemetry.Refused{{Status: 401, Count: 2}, {Status: 403, Count: 2}}
+	if diff := cmp.Diff(want, s.handler.Stats().Denied); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // The refusals in Stats are sorted by status.
 func TestStatsAreSortedByStatus(t *testing.T) {
 	h := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{})
 	defer h.Close(0)
 	for _, status := range []int{503, 400, 429, 404, 0, 403, 401, 413, 415, 405} {
-		h.refusals.add(status)
+		h.refusals.add(status, false)
 	}
 	statuses := []int{}
 	for _, refused := range h.Stats().Refused {

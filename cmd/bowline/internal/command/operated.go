@@ -17,6 +17,7 @@ type operated struct {
 	reload   func() error
 	end      func() // ends the command
 	audit    *trailing
+	access   *access
 }
 
 // A clustered gateway is one at a node of a cluster.
@@ -43,6 +44,7 @@ func (c *clustered) Nodes(ctx context.Context) (string, []admin.NodeReport) {
 // Report implements admin.Gateway.
 func (o *operated) Report() admin.Report {
 	r := o.Gateway.Report()
+	r.Denied = o.access.denied()
 	if r.Endpoint, r.File = o.endpoint, o.file; o.audit.trail != nil {
 		r.AuditLost, r.AuditUnsent = o.audit.trail.Lost(), o.audit.unsent()
 	}

@@ -140,7 +140,11 @@ func printServers(out io.Writer, r admin.Report) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", render.Flat(s.Name), render.Printable(string(s.State)), pid, s.Restarts, s.Calls, s.Tools, whyOf(s, r.At))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil || r.Denials() == "" {
+		return err
+	}
+	_, err := fmt.Fprintln(out, r.Denials())
+	return err
 }
 
 // whyOf says in one line what is wrong with a server, and when that may change.

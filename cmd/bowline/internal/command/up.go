@@ -298,7 +298,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	if err != nil {
 		return nil, err
 	}
-	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, &u.audit})
+	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, &u.audit, &u.access})
 	return doors.Open(shown, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, Probes: u.probes, NoTry: u.noTry, Insecure: u.insecure,
 		Say: sayTo(cmd),
@@ -384,6 +384,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 		}
 	}
 	endpoint := streamable.NewHandler(g.Server(), o)
+	u.access.endpoint.Store(endpoint)
 	mux := http.NewServeMux()
 	addEndpoints(mux, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { endpoint.ServeHTTP(w, u.access.withToken(r)) }))
 	if at := u.access.loginsAt(listener); at != "" {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/auth/resource"
 	"github.com/bowline-mcp/bowline/auth/tokens"
@@ -40,7 +41,8 @@ type access struct {
 	options     streamable.HandlerOptions
 	metadata    http.Handler // of OAuth; nil: there is none
 	certificate *certificate.Files
-	public      string // the URL that clients use; "": where it listens
+	public      string                             // the URL that clients use; "": where it listens
+	endpoint    atomic.Pointer[streamable.Handler] // nil until it is served
 }
 
 // addFlags names the flags. What a file says holds without them.
@@ -186,6 +188,19 @@ func (a *access) serve(ctx context.Context, endpoint *streamable.Handler, mux *h
 		listener = tls.NewListener(listener, s.TLSConfig)
 	}
 	return endpoint.Serve(ctx, s, listener)
+}
+
+// denied counts the requests of clients whose sender may not make them, by status. Hosts on this machine are never denied.
+func (a *access) denied() map[int]uint64 {
+	endpoint := a.endpoint.Load()
+	if endpoint == nil {
+		return nil
+	}
+	all := make(map[int]uint64)
+	for _, d := range endpoint.Stats().Denied {
+		all[d.Status] = d.Count
+	}
+	return all
 }
 
 // withToken returns a request whose token may be exchanged at its issuer. One of bowline token is known to nobody but this gateway, and goes nowhere.

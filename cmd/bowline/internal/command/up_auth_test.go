@@ -103,6 +103,48 @@ func TestUpWithTokens(t *testing.T) {
 	bowline(t, "", "ps", "--file", path).want(t, 0, "2 connections of clients", "") // with logins, each user has one
 }
 
+// TestForgedTokensOfUsers shows a gateway tokens that it has not made. Each is refused, counted, and has its record.
+//
+// Guarantees: G-0097.1, G-0097.11
+func TestForgedTokensOfUsers(t *testing.T) {
+	dir := t.TempDir()
+	path, trail := filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
+	mcpFile(t, path, "one")
+	addBlock(t, path, `{"audit": {"file": "audit.jsonl", "sync": true}}`)
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	ada, bob := newUser(t, "token", "add", "ada"), newUser(t, "token", "add", "bob")
+	up := &guarded{upRun: startUp(t, path, "--auth", "tokens")}
+	defer up.end()
+	if status := up.status("", "Authorization: Bearer "+ada); status != http.StatusOK {
+		t.Errorf("ada: %d", status)
+	}
+	forged := map[string][]string{
+		"none": nil, "of another scheme": {"Authorization: Basic " + ada}, "cut": {"Authorization: Bearer " + ada[:len(ada)-1]}, "longer": {"Authorization: Bearer " + ada + "A"},
+		"the name": {"Authorization: Bearer ada"}, "two headers": {"Authorization: Bearer " + ada, "Authorization: Bearer " + ada}, "two users": {"Authorization: Bearer " + ada + " " + bob},
+		"very long": {"Authorization: Bearer " + strings.Repeat(ada, 100)}, "of a web token": {"Authorization: Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ."}, "in a cookie": {"Cookie: token=" + ada},
+	}
+	for name, lines := range forged {
+		if status := up.status("", lines...); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	if status := up.status("?access_token=" + ada); status != http.StatusUnauthorized {
+		t.Errorf("in the URL: %d", status)
+	}
+	count := uint64(len(forged) + 1)
+	if denied := reportOf(t, path).Denied; len(denied) != 1 || denied[http.StatusUnauthorized] != count {
+		t.Errorf("of %d forged tokens, the report counts %v", count, denied)
+	}
+	all := bowline(t, "", "audit", trail, "--json")
+	if records := strings.Count(all.stdout, `"outcome":"denied"`); uint64(records) != count {
+		t.Errorf("%d forged tokens have %d records:\n%s", count, records, all.stdout)
+	}
+	if strings.Contains(all.stdout, strings.TrimPrefix(ada, "bowline_")) {
+		t.Error("a token is in the trail")
+	}
+}
+
 // TestUpBeyondThisMachine serves other machines only with logins and TLS, or when somebody has said that this is meant.
 //
 // Guarantees: G-0097.6

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/google/go-cmp/cmp"
 )
 
 // A guarded gateway accepts the tokens of two issuers: one signs them, and the other is asked about them.
@@ -144,7 +146,7 @@ func (p *prover) prove(url, token string) string {
 
 // TestForgedTokensAtAGateway shows a gateway each kind of token that it must not accept. None is, each has its record, and no record has the token.
 //
-// Guarantees: G-0097.8, G-0097.9
+// Guarantees: G-0097.8, G-0097.9, G-0097.11
 func TestForgedTokensAtAGateway(t *testing.T) {
 	g := newGuarded(t, `, "dpop": "allowed"`)
 	defer g.end()
@@ -225,6 +227,11 @@ func TestForgedTokensAtAGateway(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, status, want)
 		}
 	}
+	malformed := uint64(2) // with two headers, and in the URL
+	if diff := cmp.Diff(map[int]uint64{http.StatusUnauthorized: uint64(len(forged)) - malformed, http.StatusBadRequest: malformed}, reportOf(t, g.path).Denied); diff != "" {
+		t.Errorf("the report counts others as denied (-want +got):\n%s", diff)
+	}
+	bowline(t, "", "ps", "--file", g.path).want(t, 0, fmt.Sprintf("requests denied: %d with status 400, %d with status 401\n", malformed, uint64(len(forged))-malformed), "")
 	all := bowline(t, "", "audit", g.trail, "--json")
 	if denied := strings.Count(all.stdout, `"outcome":"denied"`); denied != len(forged) {
 		t.Errorf("%d forged tokens have %d records:\n%s", len(forged), denied, all.stdout)
