@@ -24,7 +24,8 @@ type Books struct {
 	Wrong    []string // what does not balance
 	Failed   []string // the first failures
 
-	outages []time.Duration // the longest of each session, in order
+	outages []time.Duration      // the longest of each session, in order
+	calls   map[string]*loadCall // by their ids
 }
 
 // A Lost is a session that a node has called unknown.
@@ -34,8 +35,8 @@ type Lost struct {
 }
 
 // count puts each call in one class, and checks it against what was executed.
-func (b *Books) count(calls map[string]*loadCall, executed map[string]int) {
-	for id, call := range calls {
+func (b *Books) count(executed map[string]int) {
+	for id, call := range b.calls {
 		b.Calls++
 		outcome, times := call.outcome, executed[id]
 		switch {
@@ -65,7 +66,7 @@ func (b *Books) count(calls map[string]*loadCall, executed map[string]int) {
 		if times > 1 {
 			b.Twice++
 		}
-		if calls[id] == nil {
+		if b.calls[id] == nil {
 			b.Wrong = append(b.Wrong, fmt.Sprintf("%s was executed, and is no call", id))
 		}
 	}
@@ -73,6 +74,29 @@ func (b *Books) count(calls map[string]*loadCall, executed map[string]int) {
 		b.Wrong = append(b.Wrong, fmt.Sprintf("%d calls were made, and %d are in a class", b.Calls, sum))
 	}
 	slices.Sort(b.Wrong)
+}
+
+// audit checks the calls against the records that audit trails have: recorded says of how many calls with an answer there are records, by the ids of the calls. A gateway writes the record
+// before its client has the answer, so an answer without a record was not recorded by anybody.
+func (b *Books) audit(recorded map[string]int) (wrong []string) {
+	for id, call := range b.calls {
+		isAnswered := call.ended && call.toolSaid == "" && call.outcome == ledger.Answered()
+		switch times := recorded[id]; {
+		case isAnswered && times == 0:
+			wrong = append(wrong, fmt.Sprintf("call %s was answered, and no audit trail says so", id))
+		case times > 1:
+			wrong = append(wrong, fmt.Sprintf("call %s was answered %d times, as the audit trails say", id, times))
+		case call.ended && call.outcome.Delivery == conn.NotSent && times > 0:
+			wrong = append(wrong, fmt.Sprintf("call %s was not sent, and the audit trails say that it was answered", id))
+		}
+	}
+	for id := range recorded {
+		if b.calls[id] == nil {
+			wrong = append(wrong, fmt.Sprintf("the audit trails have %s, which is no call", id))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
 }
 
 // Outage returns the median of the longest times that the sessions had to wait for an answer, and

@@ -34,12 +34,12 @@ func Chaos(ctx context.Context, o ChaosOptions) (row Row, err error) {
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, site.Close()) }()
-	with := LoadOptions{URL: site.URL(), Sessions: o.Clients, Busy: o.Clients, Wait: o.Wait}
+	closing := sync.OnceValue(site.Close)
+	defer func() { err = errors.Join(err, closing()) }()
 	if site.behind != nil {
-		row.Fault, with.Users = "gateways, "+row.Fault, site.behind.users
+		row.Fault = "gateways, " + row.Fault
 	}
-	load, err := StartLoad(ctx, with)
+	load, err := StartLoad(ctx, o.load(site))
 	if err != nil {
 		return row, err
 	}
@@ -53,11 +53,20 @@ func Chaos(ctx context.Context, o ChaosOptions) (row Row, err error) {
 	row.Books, err = load.Stop(ctx, site.Ledger())
 	row.judge(unsettled, 0, nil)
 	if site.behind != nil {
-		noticed, noticing := site.behind.wrong()
-		row.Wrong, err = append(row.Wrong, noticed...), errors.Join(err, noticing)
+		_ = closing() // then the trails are complete; the end of this has the error
+		err = errors.Join(err, row.judgeGateways(site.behind, site.machine))
 	}
 	row.Took = time.Since(began)
 	return row, errors.Join(failed, err)
+}
+
+// load returns which load a site has: gateways have users, and servers none.
+func (o *ChaosOptions) load(site *Site) LoadOptions {
+	with := LoadOptions{URL: site.URL(), Sessions: o.Clients, Busy: o.Clients, Wait: o.Wait, Between: o.Site.Lies.Between}
+	if site.behind != nil {
+		with.Users = site.behind.users
+	}
+	return with
 }
 
 // chaos causes faults.

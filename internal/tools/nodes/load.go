@@ -27,6 +27,8 @@ type LoadOptions struct {
 	First    string        // the sessions of the node with this name are busy before others
 	Wait     time.Duration // how long a call takes
 	Users    []User        // the sessions are theirs in turn, at gateways; none: those of nobody, at servers
+
+	Between func(http.RoundTripper) http.RoundTripper // changes what clients send and get; see Lies. Nil: nothing does
 }
 
 // A Load uses sessions while nodes fail. Nothing is repeated: each failure is counted.
@@ -81,11 +83,7 @@ func StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
 	l := &Load{options: o, calls: map[string]*loadCall{}, pool: &http.Transport{MaxIdleConnsPerHost: 2 * o.Sessions}}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range o.Sessions {
-		s := &loadSession{number: i, id: &noted{next: l.pool}}
-		if len(o.Users) > 0 {
-			s.user = o.Users[i%len(o.Users)]
-			s.id.token = s.user.Token
-		}
+		s := l.newSession(i)
 		s.client = client.New(protocol.Implementation{Name: "load", Version: "1"}, client.Options{ProtocolVersion: protocol.LatestLegacy})
 		var err error
 		if s.session, err = s.client.Connect(ctx, &streamable.Client{URL: o.URL, HTTP: &http.Client{Transport: s.id}}); err != nil {
@@ -102,6 +100,19 @@ func StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
 		return nil, errors.Join(err, l.close(ctx))
 	}
 	return l, nil
+}
+
+// newSession returns the session with a number. It is not connected.
+func (l *Load) newSession(number int) *loadSession {
+	s := &loadSession{number: number, id: &noted{next: l.pool}}
+	if l.options.Between != nil {
+		s.id.next = l.options.Between(l.pool)
+	}
+	if users := l.options.Users; len(users) > 0 {
+		s.user = users[number%len(users)]
+		s.id.token = s.user.Token
+	}
+	return s
 }
 
 func (l *Load) rank(s *loadSession) int {
@@ -247,8 +258,8 @@ func (l *Load) Stop(ctx context.Context, path string) (Books, error) {
 	l.cancel()
 	l.calling.Wait()
 	executed, err := marks.Read(path)
-	books := Books{Sessions: len(l.sessions), Failed: l.failed, Wrong: l.foreign}
-	books.count(maps.Clone(l.calls), executed)
+	books := Books{Sessions: len(l.sessions), Failed: l.failed, Wrong: l.foreign, calls: maps.Clone(l.calls)}
+	books.count(executed)
 	for _, s := range l.sessions {
 		switch expired, begun := s.id.counts(); {
 		case len(expired) > 0:

@@ -82,6 +82,19 @@ func (r *Row) judge(unsettled error, limit time.Duration, mayLose func(node stri
 	}
 }
 
+// judgeGateways compares what three know of the calls: clients, servers and audit trails. Each of them alone could be lied to.
+//
+// It says what else is wrong if the nodes were gateways, which have ended: what the servers behind them have noticed, and what the audit trails have not.
+func (r *Row) judgeGateways(g *gateways, machine func(node int) string) error {
+	noticed, err := g.wrong()
+	answers, broken, unread := g.recorded(machine)
+	r.Wrong = append(append(r.Wrong, noticed...), broken...)
+	if unread == nil && len(broken) == 0 {
+		r.Wrong = append(r.Wrong, r.audit(answers)...)
+	}
+	return errors.Join(err, unread)
+}
+
 // Print writes rows as a table, and below it what is wrong with them.
 func Print(to io.Writer, rows []Row) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,16 @@ type SiteOptions struct {
 	Log        io.Writer
 
 	Child string // the nodes are gateways, and this program runs package child; "": they are servers
+	Lies  Lies
+}
+
+// Lies are what gateways must not do. A run with one of them must be found wrong: what judges runs is worth as much as what it
+// has been seen to find. They stand where a gateway that is wrong would be noticed by its clients, its servers, or whoever reads
+// its trail, so that no gateway has to have code that lies. The zero value has none.
+type Lies struct {
+	Everywhere bool                                      // each gateway starts a server of which the cluster may have one
+	Between    func(http.RoundTripper) http.RoundTripper // stands between clients and gateways
+	Trail      func(path string, key []byte) error       // changes the audit trail of a gateway that has ended
 }
 
 // A Site is three nodes of a cluster behind a Balancer, and everything in which faults are caused.
@@ -69,7 +80,7 @@ func Open(ctx context.Context, o SiteOptions) (_ *Site, err error) {
 		return nil, err
 	}
 	if o.Child != "" {
-		if s.behind, err = openGateways(o.Child, o.Folder); err != nil {
+		if s.behind, err = openGateways(o.Child, o.Folder, o.Lies); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -23,7 +25,17 @@ import (
 // role is the environment variable that makes the test binary run as the command, or as a NATS server.
 const role = "BOWLINE_TEST_ROLE"
 
+// behindGateways is the name of a link to the test binary by which it runs as a server behind gateways.
+const behindGateways = "behind-gateways"
+
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == behindGateways { // whose environment it has, as the guardian that runs it
+		if err := child.Run(os.Getenv(child.Variable)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	switch os.Getenv(role) {
 	case "command":
 		main()

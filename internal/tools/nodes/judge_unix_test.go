@@ -1,0 +1,238 @@
+//go:build unix
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/internal/private"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
+)
+
+func ended(cause conn.Cause, delivery conn.Delivery) *loadCall {
+	return &loadCall{ended: true, outcome: ledger.Outcome{Cause: cause, Delivery: delivery}}
+}
+
+// A history is what the callers, the servers and the audit trails of a run know.
+type history struct {
+	calls              map[string]*loadCall
+	executed, recorded map[string]int
+}
+
+// honest returns a history in which nothing is wrong: a call of each class.
+func honest() history {
+	said := ended(conn.Answered, conn.Sent)
+	said.toolSaid = "the tool has failed"
+	return history{
+		map[string]*loadCall{
+			"1": ended(conn.Answered, conn.Sent), "2": ended(conn.LinkLost, conn.NotSent), "3": ended(conn.LinkLost, conn.Unknown),
+			"4": ended(conn.TimedOut, conn.Unknown), "5": ended(conn.PeerError, conn.Sent), "6": said,
+		},
+		map[string]int{"1": 1, "3": 1, "6": 1}, map[string]int{"1": 1, "3": 1},
+	}
+}
+
+// Each lie is found in a history that is else honest, by its name, and nothing is found in an honest one.
+func TestBrokenBooksAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks func(h *history)
+		want   string // "": nothing is wrong
+	}{
+		"honest":                                 {func(*history) {}, ""},
+		"a failed call was executed":             {func(h *history) { h.executed["5"] = 1 }, ""},
+		"a lost answer has no record":            {func(h *history) { delete(h.recorded, "3") }, ""},
+		"answered, executed twice":               {func(h *history) { h.executed["1"] = 2 }, "call 1, answered (sent): it was sent 1 times, and executed 2 times"},
+		"unknown, executed twice":                {func(h *history) { h.executed["3"] = 2 }, "call 3, link lost (unknown): it was sent 1 times, and executed 2 times"},
+		"failed by its tool, executed twice":     {func(h *history) { h.executed["6"] = 2 }, "call 6"},
+		"answered, and not executed":             {func(h *history) { delete(h.executed, "1") }, "call 1, answered (sent): it was answered, and not executed"},
+		"not sent, and executed":                 {func(h *history) { h.executed["2"] = 1 }, "call 2, link lost (not sent): it was not sent, and executed"},
+		"nobody's call was executed":             {func(h *history) { h.executed["9"] = 1 }, "9 was executed, and is no call"},
+		"a call has not ended":                   {func(h *history) { h.calls["7"] = new(loadCall) }, "call 7 has not ended"},
+		"a record is missing":                    {func(h *history) { delete(h.recorded, "1") }, "call 1 was answered, and no audit trail says so"},
+		"two gateways have answered":             {func(h *history) { h.recorded["1"] = 2 }, "call 1 was answered 2 times"},
+		"two gateways have answered, unheard":    {func(h *history) { h.recorded["3"] = 2 }, "call 3 was answered 2 times"},
+		"a record of what was not sent":          {func(h *history) { h.recorded["2"] = 1 }, "call 2 was not sent, and the audit trails say that it was answered"},
+		"a record of nobody's call":              {func(h *history) { h.recorded["9"] = 1 }, "the audit trails have 9, which is no call"},
+		"a call is lost from the books of calls": {func(h *history) { delete(h.calls, "1") }, "1 was executed, and is no call"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := honest()
+			c.breaks(&h)
+			var r Row
+			r.calls = h.calls
+			r.Books.count(h.executed)
+			r.judge(nil, 0, nil)
+			wrong := strings.Join(append(r.Wrong, r.audit(h.recorded)...), "\n")
+			if (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
+				t.Errorf("got %q, want %q", wrong, c.want)
+			}
+			if (r.verdict() == "") != (len(r.Wrong) == 0) {
+				t.Errorf("the verdict is %q", r.verdict())
+			}
+		})
+	}
+}
+
+// A session that is lost or has no answer is found, but for one that the fault may lose.
+func TestLostSessionsAreFound(t *testing.T) {
+	lost := []Lost{{"n1", []string{"POST at 00:01.000"}}}
+	for name, c := range map[string]struct {
+		books     Books
+		unsettled error
+		limit     time.Duration
+		mayLose   func(string) bool
+		want      string
+	}{
+		"honest":               {Books{outages: []time.Duration{time.Second}}, nil, time.Second, nil, ""},
+		"lost":                 {Books{Lost: lost}, nil, 0, nil, "a session of node n1 was lost"},
+		"one of another node":  {Books{Lost: lost}, nil, 0, func(node string) bool { return node == "n0" }, "a session of node n1 was lost"},
+		"lost, as it may be":   {Books{Lost: lost}, nil, 0, func(node string) bool { return node == "n1" }, ""},
+		"no answer":            {Books{}, errors.New("1 of 2 sessions have no answer"), 0, nil, "1 of 2 sessions have no answer"},
+		"an answer comes late": {Books{outages: []time.Duration{0, 2 * time.Second}}, nil, time.Second, nil, "a session was 2s without an answer, more than 1s"},
+		"wrong before":         {Books{Wrong: []string{"a foreign answer"}}, nil, 0, nil, "a foreign answer"},
+	} {
+		r := Row{Books: c.books}
+		r.judge(c.unsettled, c.limit, c.mayLose)
+		if wrong := strings.Join(r.Wrong, "\n"); (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) || (r.verdict() == "") != (c.want == "") {
+			t.Errorf("%s: got %q, want %q", name, wrong, c.want)
+		}
+	}
+}
+
+// trailsOf writes the trails of the gateways of a site: each of them has answered one call, with the id of its node.
+func trailsOf(t *testing.T) (g *gateways, machine func(int) string) {
+	t.Helper()
+	folder := t.TempDir()
+	g = &gateways{folder: folder}
+	key, err := audit.ReadKey(keyIn(t, folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node := range siteNodes {
+		trail, err := audit.Open(g.trail(node), audit.Options{Key: key, Sync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []audit.Record{
+			{Method: "tools/list", Outcome: "answered"}, {Method: "tools/call", Outcome: "not answered"},
+			{Method: "tools/call", Outcome: "answered", Shown: []byte(`{"id":"` + nodeName(node) + `"}`)},
+		} {
+			trail.Write(t.Context(), r)
+		}
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g, func(int) string { return folder }
+}
+
+func keyIn(t *testing.T, machine string) string {
+	t.Helper()
+	folder := filepath.Join(machine, "bowline")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(folder, "audit.key")
+}
+
+// What a server behind the gateways has noticed makes a run wrong, and so does a trail that lacks a record, was changed or is missing.
+func TestLiesOfGatewaysAreFound(t *testing.T) {
+	rewrite := func(t *testing.T, path string, change func(string) string) {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, []byte(change(string(text))), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		breaks     func(t *testing.T, g *gateways)
+		want, fail string
+	}{
+		"honest": {func(*testing.T, *gateways) {}, "", ""},
+		"the server of one runs twice": {func(t *testing.T, g *gateways) {
+			t.Setenv(child.Lock, filepath.Join(g.folder, "lock"))
+			t.Setenv(child.Ledger, filepath.Join(g.folder, "ledger"))
+			t.Setenv(child.Violation, g.violations())
+			file, err := os.Create(os.Getenv(child.Lock))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			if held, err := private.TryLock(file); !held || err != nil {
+				t.Fatal(held, err)
+			}
+			if child.Run(child.One) == nil {
+				t.Error("a second one runs")
+			}
+		}, "another process runs", ""},
+		"a record was changed": {func(t *testing.T, g *gateways) {
+			rewrite(t, g.trail(1), func(text string) string { return strings.Replace(text, `"id":"n1"`, `"id":"n0"`, 1) })
+		}, "it was changed", ""},
+		"a record was left out": {func(t *testing.T, g *gateways) {
+			rewrite(t, g.trail(1), func(text string) string {
+				lines := strings.SplitAfter(text, "\n")
+				return strings.Join(append(lines[:2:2], lines[3:]...), "")
+			})
+		}, "n1.audit.jsonl", ""},
+		"a trail has other calls": {func(_ *testing.T, g *gateways) {
+			g.lies.Trail = func(path string, key []byte) error { return withoutAnswers(path, key, path == g.trail(2)) }
+		}, "call n2 was answered, and no audit trail says so", ""},
+		"a trail is missing": {func(t *testing.T, g *gateways) {
+			if err := os.Remove(g.trail(0)); err != nil {
+				t.Fatal(err)
+			}
+		}, "n0.audit.jsonl", ""},
+		"a call shows no id": {func(_ *testing.T, g *gateways) {
+			g.lies.Trail = func(path string, key []byte) error {
+				trail, err := audit.Open(path, audit.Options{Key: key, Sync: true})
+				if err != nil {
+					return err
+				}
+				trail.Write(context.Background(), audit.Record{Method: "tools/call", Outcome: "answered"})
+				return trail.Close()
+			}
+		}, "", "shows no id of a call"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, machine := trailsOf(t)
+			c.breaks(t, g)
+			r := Row{Books: Books{calls: map[string]*loadCall{}}}
+			for node := range siteNodes {
+				r.calls[nodeName(node)] = ended(conn.Answered, conn.Sent)
+			}
+			err := r.judgeGateways(g, machine)
+			if wrong := strings.Join(r.Wrong, "\n"); (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
+				t.Errorf("got %q, want %q", wrong, c.want)
+			}
+			if (err == nil) != (c.fail == "") || err != nil && !strings.Contains(err.Error(), c.fail) {
+				t.Errorf("it fails with %v, want %q", err, c.fail)
+			}
+		})
+	}
+}
+
+// withoutAnswers writes a trail anew, with its key, without a call that was answered: what a gateway writes that drops a record. No line of it is broken.
+func withoutAnswers(path string, key []byte, drops bool) error {
+	if !drops {
+		return nil
+	}
+	if err := errors.Join(os.Remove(path), os.Remove(path+".head")); err != nil {
+		return err
+	}
+	trail, err := audit.Open(path, audit.Options{Key: key, Sync: true})
+	if err != nil {
+		return err
+	}
+	return trail.Close()
+}
