@@ -375,7 +375,7 @@ func (u *upping) serve(cmd *cobra.Command, g *gateway.Gateway, listener net.List
 }
 
 func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.Gateway, listener net.Listener) error {
-	o := u.access.options
+	o := u.access.guarded()
 	o.ShutdownGrace = process.FinishGrace / 4 * 5
 	if o.Sessions == nil { // otherwise other nodes go on with them
 		if kept := u.keepSessions(cmd); kept != nil {
@@ -388,7 +388,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	mux := http.NewServeMux()
 	addEndpoints(mux, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { endpoint.ServeHTTP(w, u.access.withToken(r)) }))
 	if at := u.access.loginsAt(listener); at != "" {
-		mux.Handle(loginsPath, g.LoginPages(at))
+		mux.Handle(loginsPath, u.access.guardPages(g.LoginPages(at)))
 	}
 	if err := u.joining.node.Serve(mux); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
@@ -41,6 +43,7 @@ type access struct {
 	options     streamable.HandlerOptions
 	metadata    http.Handler // of OAuth; nil: there is none
 	certificate *certificate.Files
+	inClear     network.Proxies                    // who may send requests without TLS; nil: everybody
 	public      string                             // the URL that clients use; "": where it listens
 	endpoint    atomic.Pointer[streamable.Handler] // nil until it is served
 }
@@ -171,10 +174,46 @@ func (a *access) listen(address string, insecure bool) (net.Listener, error) {
 	why := "there are no logins: whoever reaches it may call every tool (see --auth)"
 	if a.auth != authNone {
 		why = "tokens would be sent in clear: give it --tls-cert and --tls-key, or name the proxy that ends TLS as trustedProxies in the file"
+		if !insecure {
+			a.inClear = append(network.Proxies{netip.PrefixFrom(netip.IPv6Loopback(), 128), netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)}, a.options.TrustedProxies...)
+		}
 		insecure = insecure || a.certificate != nil || len(a.options.TrustedProxies) > 0
 	}
 	listener, _, err := process.ListenHere("--http", address, insecure, why)
 	return listener, err
+}
+
+// isExposed reports whether a request has come without TLS from an address that is no proxy. Its token may have been read on the way. Of a request that another
+// node has forwarded, this is how it has come to that node.
+func (a *access) isExposed(r *http.Request) bool {
+	return a.inClear != nil && r.TLS == nil && !a.inClear.Trust(r.RemoteAddr)
+}
+
+const exposed = "a login must not be sent in clear: use https. Who runs this gateway gives it --tls-cert and --tls-key, or names the proxy that ends TLS as trustedProxies in the file"
+
+// guarded returns the options of the endpoint. A request that is exposed is refused before anybody looks at its token: a client that works in clear goes on to.
+func (a *access) guarded() streamable.HandlerOptions {
+	o := a.options
+	if check := o.Check; check != nil {
+		o.Check = func(r *http.Request) (streamable.Caller, *streamable.Denial) {
+			if a.isExposed(r) {
+				return nil, &streamable.Denial{Status: http.StatusForbidden, Text: exposed}
+			}
+			return check(r)
+		}
+	}
+	return o
+}
+
+// guardPages refuses browsers that come in clear, as guarded does programs.
+func (a *access) guardPages(pages http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.isExposed(r) {
+			http.Error(w, exposed, http.StatusForbidden)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
 }
 
 // serve serves the endpoint until ctx ends.

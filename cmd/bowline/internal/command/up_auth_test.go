@@ -15,6 +15,9 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -196,6 +199,117 @@ func TestUpBeyondThisMachine(t *testing.T) {
 	}
 	if _, err = callWith(t, over(second), ada); err != nil {
 		t.Errorf("with a broken key in the file: %v", err)
+	}
+}
+
+// ownAddress returns an address of this machine that is no loopback address.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if of, ok := a.(*net.IPNet); ok && of.IP.To4() != nil && of.IP.IsGlobalUnicast() {
+			return of.IP.String()
+		}
+	}
+	t.Fatal("this machine has loopback addresses only: the test needs one that others could reach")
+	return ""
+}
+
+// TestWhoMaySendTokensInClear starts gateways without TLS on all addresses. Requests from this machine and from a trusted proxy are served; all others are refused before
+// their token is looked at, and counted. With --insecure, nobody is.
+//
+// Guarantees: G-0097.6, G-0097.11, G-0097.12
+func TestWhoMaySendTokensInClear(t *testing.T) {
+	own := ownAddress(t)
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	ada := newUser(t, "token", "add", "ada")
+	good, forged := "Authorization: Bearer "+ada, "Authorization: Bearer "+ada+"x"
+	for _, c := range []struct {
+		proxies      string
+		flags        []string
+		good, forged int // from the own address
+	}{
+		{`"127.0.0.0/8"`, []string{"--auth", "tokens"}, 403, 403},
+		{`"10.0.0.0/8"`, []string{"--auth", "tokens"}, 403, 403},
+		{`"10.0.0.0/8", "` + own + `"`, []string{"--auth", "tokens"}, 200, 401},
+		{``, []string{"--auth", "tokens", "--insecure"}, 200, 401},
+		{`"10.0.0.0/8"`, []string{"--auth", "tokens", "--insecure"}, 200, 401},
+		{``, []string{"--insecure"}, 200, 200},
+	} {
+		if strings.HasPrefix(own, "10.") {
+			c.proxies = strings.ReplaceAll(c.proxies, "10.0.0.0/8", "172.16.0.0/12")
+		}
+		path := filepath.Join(t.TempDir(), "mcp.json")
+		mcpFile(t, path, "one")
+		addBlock(t, path, `{"trustedProxies": [`+c.proxies+`]}`)
+		up := &guarded{upRun: startUpAt(t, path, "0.0.0.0:0", c.flags...)}
+		at, err := url.Parse(up.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		up.url = "http://127.0.0.1:" + at.Port() + "/mcp"
+		if here := up.status("", good); here != http.StatusOK {
+			t.Errorf("%s, %q: from this machine: %d", c.proxies, c.flags, here)
+		}
+		up.url = "http://" + own + ":" + at.Port() + "/mcp"
+		forwarded := up.status("", forged, "X-Forwarded-For: 127.0.0.1")
+		if status := up.status("", good); status != c.good || forwarded != c.forged {
+			t.Errorf("%s, %q: a token gets %d, want %d, and a forged one %d, want %d", c.proxies, c.flags, status, c.good, forwarded, c.forged)
+		}
+		if denied := reportOf(t, path).Denied[http.StatusForbidden]; c.good == 403 && denied != 2 || c.good == 200 && denied != 0 {
+			t.Errorf("%s, %q: %d are counted as refused in clear", c.proxies, c.flags, denied)
+		}
+		up.end()
+	}
+}
+
+// TestExposed asks about the sockets from which requests come.
+//
+// Guarantees: G-0097.12
+func TestExposed(t *testing.T) {
+	listening := func(insecure bool, proxies ...string) *access {
+		a := &access{auth: authTokens}
+		for _, p := range proxies {
+			a.options.TrustedProxies = append(a.options.TrustedProxies, netip.MustParsePrefix(p))
+		}
+		a.options.Check = func(*http.Request) (streamable.Caller, *streamable.Denial) {
+			return nil, &streamable.Denial{Status: http.StatusTeapot}
+		}
+		listener, err := a.listen("127.0.0.1:0", insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener.Close()
+		return a
+	}
+	for _, c := range []struct {
+		of     *access
+		from   string
+		secure bool
+		want   int // 418: the token is looked at
+	}{
+		{listening(false, "10.0.0.0/8"), "10.9.8.7:1", false, 418}, {listening(false, "10.0.0.0/8"), "11.9.8.7:1", false, 403}, {listening(false, "10.0.0.0/8"), "11.9.8.7:1", true, 418},
+		{listening(false, "10.0.0.0/8"), "127.0.0.1:1", false, 418}, {listening(false, "10.0.0.0/8"), "[::1]:1", false, 418}, {listening(false, "10.0.0.0/8"), "[::ffff:127.0.0.1]:1", false, 418},
+		{listening(false, "127.0.0.0/8"), "192.168.1.2:1", false, 403}, {listening(false, "10.0.0.0/8"), "[2001:db8::1]:1", false, 403}, {listening(false, "2001:db8::/32"), "[2001:db8::1]:1", false, 418},
+		{listening(false, "10.0.0.0/8"), "", false, 403}, {listening(true), "11.9.8.7:1", false, 418},
+	} {
+		r := httptest.NewRequest("POST", "http://gateway/mcp", nil)
+		if r.RemoteAddr = c.from; c.secure {
+			r.TLS = new(tls.ConnectionState)
+		}
+		r.Header.Set("X-Forwarded-For", "127.0.0.1")
+		if _, denied := c.of.guarded().Check(r); denied.Status != c.want {
+			t.Errorf("%q, with TLS %t: %d %s, want %d", c.from, c.secure, denied.Status, denied.Text, c.want)
+		}
+		w := httptest.NewRecorder()
+		c.of.guardPages(http.NotFoundHandler()).ServeHTTP(w, r)
+		if refused := c.want == http.StatusForbidden; refused != (w.Code == http.StatusForbidden) || refused && !strings.Contains(w.Body.String(), "use https") {
+			t.Errorf("%q, with TLS %t: the pages for logins answer %d", c.from, c.secure, w.Code)
+		}
 	}
 }
 
