@@ -108,6 +108,28 @@ func TestLostSessionsAreFound(t *testing.T) {
 	}
 }
 
+// Second answers, and answers to nothing, are found; a late one to a client that had given up is none.
+func TestSecondAnswersAreFound(t *testing.T) {
+	answered := map[conn.Cause]map[conn.Delivery]uint64{conn.Answered: {conn.Sent: 3}}
+	for name, c := range map[string]struct {
+		stats conn.Stats
+		epoch uint64
+		want  string
+	}{
+		"honest":                {conn.Stats{Calls: 3, Settled: answered}, 1, ""},
+		"a second answer":       {conn.Stats{Calls: 3, Settled: answered, Late: 1}, 1, "got 1 answers to calls that were answered already"},
+		"after another attempt": {conn.Stats{Calls: 3, Settled: answered, Late: 1, Retries: 1}, 1, ""},
+		"after a lost link":     {conn.Stats{Calls: 3, Settled: answered, Late: 1}, 2, ""},
+		"after a timeout":       {conn.Stats{Calls: 3, Settled: map[conn.Cause]map[conn.Delivery]uint64{conn.Answered: {conn.Sent: 2}, conn.TimedOut: {conn.Unknown: 1}}, Late: 1}, 1, ""},
+		"an answer to nothing":  {conn.Stats{Calls: 3, Settled: answered, Unknown: 1}, 2, "got 1 answers to calls that it had not made"},
+		"a call without an end": {conn.Stats{Calls: 4, Settled: answered}, 1, "has made 4 calls, and 3 have ended"},
+	} {
+		if wrong := strings.Join(wrongIn(1, c.stats, c.epoch), "\n"); (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
+			t.Errorf("%s: got %q, want %q", name, wrong, c.want)
+		}
+	}
+}
+
 // trailsOf writes the trails of the gateways of a site: each of them has answered one call, with the id of its node.
 func trailsOf(t *testing.T) (g *gateways, machine func(int) string) {
 	t.Helper()

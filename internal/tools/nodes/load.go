@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
@@ -268,12 +269,26 @@ func (l *Load) Stop(ctx context.Context, path string) (Books, error) {
 			books.GivenUp = append(books.GivenUp, fmt.Sprintf("session %d: %v", s.number, s.session.Status().LastFailure))
 		}
 		books.outages = append(books.outages, s.outage)
-		if stats := s.session.Conn().Stats(); stats.Calls != stats.Ended() {
-			books.Wrong = append(books.Wrong, fmt.Sprintf("session %d has made %d calls, and %d have ended", s.number, stats.Calls, stats.Ended()))
-		}
+		books.Wrong = append(books.Wrong, wrongIn(s.number, s.session.Conn().Stats(), s.session.Status().Epoch)...)
 	}
 	slices.Sort(books.outages)
 	return books, errors.Join(err, l.close(ctx))
+}
+
+// wrongIn says what the connection of a session has noticed itself. An answer that comes when its call has ended is no lie if the client had given up, which may have been on a ping;
+// where each call was answered, over one link and at the first attempt, it is the second one.
+func wrongIn(session int, stats conn.Stats, epoch uint64) (wrong []string) {
+	if stats.Calls != stats.Ended() {
+		wrong = append(wrong, fmt.Sprintf("session %d has made %d calls, and %d have ended", session, stats.Calls, stats.Ended()))
+	}
+	undisturbed := epoch <= 1 && stats.Retries == 0 && stats.Settled[conn.Answered][conn.Sent] == stats.Calls
+	if more := stats.Late; undisturbed && more > 0 {
+		wrong = append(wrong, fmt.Sprintf("session %d got %d answers to calls that were answered already", session, more))
+	}
+	if stats.Unknown > 0 {
+		wrong = append(wrong, fmt.Sprintf("session %d got %d answers to calls that it had not made", session, stats.Unknown))
+	}
+	return wrong
 }
 
 func (l *Load) close(ctx context.Context) error {

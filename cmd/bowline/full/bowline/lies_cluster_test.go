@@ -38,6 +38,7 @@ func TestLiesOfGatewaysAreFound(t *testing.T) {
 		"none":                           {nodes.Lies{}, ""},
 		"a server of which there is one": {nodes.Lies{Everywhere: true}, "another process runs"},
 		"a call is made twice":           {nodes.Lies{Between: between(requestTwice)}, "executed 2 times"},
+		"a call is answered twice":       {nodes.Lies{Between: answersTwice}, "were answered already"},
 		"the answer to another call":     {nodes.Lies{Between: between(otherAnswer)}, "has the answer"},
 		"a call that was never made":     {nodes.Lies{Between: between(inventedAnswer)}, "it was answered, and not executed"},
 		"a lost session":                 {nodes.Lies{Between: between(lostSession)}, "was lost: status 404"},
@@ -124,6 +125,36 @@ func requestTwice(next http.RoundTripper, r *http.Request, call []byte) (*http.R
 		return nil, err
 	}
 	return next.RoundTrip(withBody(r, call))
+}
+
+// answersTwice has each session get the answer to its second call once more, before that to its third.
+func answersTwice(next http.RoundTripper) http.RoundTripper {
+	var calls int
+	var before string
+	return way(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodPost {
+			return next.RoundTrip(r)
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		response, err := next.RoundTrip(withBody(r, body))
+		if !bytes.Contains(body, []byte(`"tools/call"`)) {
+			return response, err
+		}
+		calls++ // a session makes one at a time
+		return changed(response, err, func(text string) string {
+			if before, text = text, before; calls != 3 {
+				return before
+			}
+			if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") { // which has one answer
+				response.Header.Set("Content-Type", "text/event-stream")
+				text, before = "data: "+text+"\n\n", "data: "+before+"\n\n"
+			}
+			return text + before
+		})
+	})
 }
 
 func otherAnswer(next http.RoundTripper, r *http.Request, call []byte) (*http.Response, error) {
