@@ -1,13 +1,17 @@
 package gateway_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -523,4 +527,84 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
+}
+
+// What a policy hides, and what does not exist, are refused with the same bytes on the wire but for the name and the number of the request.
+//
+// Guarantees: G-0098.1
+func TestHiddenHasTheBytesOfUnknown(t *testing.T) {
+	f := withPolicy(t, protocol.Latest, `{"policy": [{"allow": ["a/*"]}]}`, gateway.Options{})
+	endpoint := streamable.NewHandler(f.Server(), streamable.HandlerOptions{})
+	web := httptest.NewServer(endpoint)
+	t.Cleanup(func() {
+		endpoint.Close(time.Second)
+		web.Close()
+	})
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		sent := new(lastAnswer)
+		session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{ProtocolVersion: version, FailFast: true}).
+			Connect(timeout(t), &streamable.Client{URL: web.URL, HTTP: &http.Client{Transport: sent}})
+		failOn(t, err)
+		defer session.Close(context.Background())
+		everything(t, session)
+		number := regexp.MustCompile(`"id":\d+`)
+		refused := func(name string, way func() error) string {
+			if err := way(); err == nil {
+				t.Errorf("%s: %s is not refused", version, name)
+			}
+			return number.ReplaceAllString(strings.ReplaceAll(sent.text(), name, "NAME"), `"id":0`)
+		}
+		tool := func(name string) string {
+			return refused(name, func() error {
+				return second(session.CallTool(timeout(t), &protocol.CallToolParams{Name: name, Arguments: json.RawMessage(`{}`)}))
+			})
+		}
+		prompt := func(name string) string {
+			return refused(name, func() error {
+				return second(session.GetPrompt(timeout(t), &protocol.GetPromptParams{Name: name}))
+			})
+		}
+		resource := func(name string) string {
+			return refused(name, func() error {
+				return second(session.ReadResource(timeout(t), &protocol.ReadResourceParams{URI: name}))
+			})
+		}
+		for _, pair := range [][2]string{{tool("b__who"), tool("b__why")}, {prompt("b__greet"), prompt("b__great")}, {resource("b:/one"), resource("b:/six")}} {
+			if pair[0] != pair[1] || !strings.Contains(pair[0], "NAME") {
+				t.Errorf("%s: hidden:\n%s\nunknown:\n%s", version, pair[0], pair[1])
+			}
+		}
+	}
+}
+
+// A lastAnswer keeps the status, the headers and the body of the last answer with a body.
+type lastAnswer struct {
+	mu   sync.Mutex
+	last string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *lastAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil || r.Method != http.MethodPost {
+		return response, err
+	}
+	body, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return nil, err
+	}
+	response.Header.Del("Date")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(body) > 0 {
+		l.last = fmt.Sprint(response.Status, response.Header, string(body))
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+func (l *lastAnswer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
 }

@@ -15,6 +15,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +27,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/google/go-cmp/cmp"
@@ -289,5 +292,57 @@ func TestProofsAtAGateway(t *testing.T) {
 	defer session.Close(context.Background())
 	if text, err := client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "hello"}); !strings.Contains(text, "hello") {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestTokensOfClientsStayHere calls a server over HTTP that has no login, with tokens of both kinds. The server is never sent one, whoever shares the connection with it.
+//
+// Guarantees: G-0102.6
+func TestTokensOfClientsStayHere(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
+		Message string `json:"message"`
+	}) (string, error) {
+		return in.Message, nil
+	})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	received := make(chan string, 1000)
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		whole, err := httputil.DumpRequest(r, true)
+		if err != nil {
+			t.Error(err)
+		}
+		received <- string(whole)
+		endpoint.ServeHTTP(w, r)
+	}))
+	defer behind.Close()
+	defer endpoint.Close(time.Second)
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	address := freeAddress(t)
+	as := authtest.Start(t, authtest.Options{Resource: "http://" + address + "/mcp"})
+	for auth, token := range map[string]string{"tokens": newUser(t, "token", "add", "ada"), "oauth": as.Issue("ada", "read")} {
+		for _, share := range []string{"all", "user", "client"} {
+			path := filepath.Join(t.TempDir(), "mcp.json")
+			text := fmt.Sprintf(`{"mcpServers":{"one":{"url":%q,"bowline":{"share":%q}}},"bowline":{"url":"http://%s/mcp","auth":{"issuers":[%q]}}}`, behind.URL, share, address, as.Issuer())
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			up := startUpAt(t, path, address, "--auth", auth)
+			if said, err := callWith(t, &streamable.Client{URL: up.url}, token); said != "hello" {
+				t.Errorf("%s, share %s: %q, %v", auth, share, said, err)
+			}
+			up.end()
+			var calls int
+			for range len(received) {
+				whole := <-received
+				if calls += strings.Count(whole, `"tools/call"`); strings.Contains(whole, token) || strings.Contains(strings.ToLower(whole), "authorization") {
+					t.Errorf("%s, share %s: the server is sent a login:\n%s", auth, share, strings.ReplaceAll(whole, token, "TOKEN"))
+				}
+			}
+			if calls != 1 {
+				t.Errorf("%s, share %s: the server has got %d calls", auth, share, calls)
+			}
+		}
 	}
 }
