@@ -49,6 +49,19 @@ func (g *Gateway) Explain(file *mcpjson.File, user User, names ...string) ([]Ver
 	return verdicts, nil
 }
 
+// ExplainRate returns how much a file lets a user ask of all servers together: that of the user's personas, or of everybody. It fails as Explain does.
+func (g *Gateway) ExplainRate(file *mcpjson.File, user User) (mcpjson.Rate, error) {
+	p, err := planOf(file, g.given(), nil)
+	if err != nil {
+		return mcpjson.Rate{}, err
+	}
+	top, err := file.Gateway()
+	if err != nil {
+		return mcpjson.Rate{}, err
+	}
+	return p.policy.RateOf(policy.Who{Identity: user.Identity, Claims: user, At: user.Group}, top.Rate), nil
+}
+
 // decideAll gives verdicts on everything that is known, also on what is kept from clients.
 func (p *plan) decideAll(known *catalogue.Snapshot, user User) (verdicts []Verdict) {
 	verdicts = []Verdict{}

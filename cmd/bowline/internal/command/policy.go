@@ -22,6 +22,8 @@ a prompt, or the URI of a resource; it need not exist. It may also be a name tha
 clients use, if the file keeps a catalogue. Without a NAME everything in that is
 listed.
 
+If the file limits what the user may ask of all servers together, that follows.
+
 --as is the identity of a login: "token ada", or issuer, space and subject. With
 --as "" nobody has logged in.`
 
@@ -82,7 +84,25 @@ func (p *policing) run(cmd *cobra.Command, path string, names []string) error {
 	if len(verdicts) == 0 {
 		return process.Refuse(`nothing is known of what the servers offer: name something, or let the file keep it ("catalogue" in the block "bowline")`)
 	}
-	return printVerdicts(cmd, verdicts)
+	rate, err := g.ExplainRate(file, p.user)
+	if err != nil {
+		return process.Refuse("%w", err)
+	}
+	if err := printVerdicts(cmd, verdicts); err != nil {
+		return err
+	}
+	return printRate(cmd, rate)
+}
+
+// printRate prints what is limited of the user's requests to all servers together.
+func printRate(cmd *cobra.Command, rate mcpjson.Rate) (err error) {
+	if rate.PerMinute > 0 {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "at most %d requests in a minute\n", rate.PerMinute)
+	}
+	if rate.InFlight > 0 && err == nil {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "at most %d requests at a time\n", rate.InFlight)
+	}
+	return err
 }
 
 // load reads the file, and where it keeps what the servers offer.

@@ -27,7 +27,7 @@ func addBlock(t *testing.T, path, block string) {
 // What the command prints is what the gateway does: one user may call a tool and another one may not, a group has its own endpoint, and the trail says which
 // line has decided.
 //
-// Guarantees: G-0098.6, G-0098.7
+// Guarantees: G-0098.6, G-0098.7, G-0100.6
 func TestPolicyOfTheCommand(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one")
@@ -77,6 +77,14 @@ func TestPolicyOfTheCommand(t *testing.T) {
 	bowline(t, "", "policy", "--as", "x").want(t, 2, "", "name an mcp.json")
 	bowline(t, "", "policy", path, "--as", "x", "--claim", "y").want(t, 2, "", "expected NAME=VALUE")
 	bowline(t, "", "policy", path+"x", "--as", "x").want(t, 2, "", "no such file")
+	if strings.Contains(everything.stdout, "at most") {
+		t.Error("a file without limits has some:", everything.stdout)
+	}
+	limited := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, limited, "one")
+	addBlock(t, limited, `{"rate": {"perMinute": 600, "inFlight": 32}, "personas": {"contractor": {"who": "token ada", "rate": {"perMinute": 60}}, "all": {"who": "*"}}}`)
+	bowline(t, "", "policy", limited, "--as", "token ada", "one/echo").want(t, 0, "\nat most 60 requests in a minute\nat most 32 requests at a time\n", "")
+	bowline(t, "", "policy", limited, "--as", "token bob", "one/echo").want(t, 0, "\nat most 600 requests in a minute\nat most 32 requests at a time\n", "")
 	addBlock(t, path, `{"policy": [{}]}`)
 	bowline(t, "", "policy", path, "--as", "x").want(t, 2, "", "mcp.json")
 }
