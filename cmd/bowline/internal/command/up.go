@@ -163,7 +163,7 @@ func newUp(engines member.Engines, trails Trails) *cobra.Command {
 func (u *upping) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&u.address, "http", ":8080", "serve Streamable HTTP on this `ADDRESS`")
-	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins")
+	flags.BoolVar(&u.insecure, "insecure", false, "serve other machines, too, although there are no logins, or they go in clear")
 	flags.StringVar(&u.catalogue, "catalogue", "", "keep what the servers offer in a `FILE`, so that it is known before they have started")
 	flags.StringVar(&u.page, "admin", ":8081", "serve the page on this `ADDRESS`; off: nowhere")
 	flags.StringVar(&u.probes, "probes", "", "serve /livez, /readyz and /metrics, and nothing else, to everybody who reaches this `ADDRESS`")
