@@ -40,6 +40,9 @@ type Node struct {
 	changes  changes
 	moves    moves
 
+	generations generations // of Keys
+	observes    bool        // it is an Observer, and no member
+
 	hop       *hop.Hop // nil before join
 	peers     peers
 	carrier   carrier    // the hop; tests replace it

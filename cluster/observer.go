@@ -20,6 +20,7 @@ func Observe(ctx context.Context, e Engine, o Options) (*Observer, error) {
 		return nil, err
 	}
 	n := newNode(e, o)
+	n.observes = true
 	if n.leases, err = n.openLeases(ctx); err == nil {
 		n.running.Go(n.follow)
 		err = await(ctx, n.current)

@@ -29,7 +29,15 @@ type Report struct {
 
 	Clock time.Time `json:"clock"` // the time by the node's clock
 
+	Keys *KeysReport `json:"keys,omitempty"` // nil: its version does not rotate keys
+
 	Program json.RawMessage `json:"program,omitzero"` // what its program says; see Node.Describe
+}
+
+// A KeysReport says which keys of Node.Keys a node accepts, and not what they are.
+type KeysReport struct {
+	Used    bool     `json:"used"` // by its program
+	Accepts []string `json:"accepts,omitempty"`
 }
 
 const (
@@ -44,7 +52,7 @@ const (
 func (n *Node) Report() Report {
 	state, _ := n.State()
 	n.mu.Lock()
-	r := Report{Member: n.ownMember(), State: state, RefusedRecords: n.sealer.refused.Load(), RefusedMessages: n.messages.Load(), Clock: n.wall().Round(0)}
+	r := Report{Keys: new(KeysReport), Member: n.ownMember(), State: state, RefusedRecords: n.sealer.refused.Load(), RefusedMessages: n.messages.Load(), Clock: n.wall().Round(0)}
 	if e := n.table[n.leaseKey()]; e != nil && e.hold.until > 0 {
 		r.LeaseAge = n.clock() - (e.hold.until - leaseHeld)
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 )
 
 const (
@@ -77,7 +78,7 @@ func (v *Values) Watch(ctx context.Context, f func(value []byte)) error {
 		switch {
 		case entry.Current:
 			f(nil)
-		case entry.Deleted:
+		case entry.Deleted, strings.HasPrefix(entry.Key, keysPrefix): // the latter is not one of them
 		default:
 			if value, err := v.node.open(sealValue, valueBucket+"/"+entry.Key, entry.Value); err == nil {
 				f(value)
