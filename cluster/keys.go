@@ -19,12 +19,20 @@ const (
 	// maxRetired is how many replaced keys are accepted beside the one in use.
 	maxRetired = 8
 
-	// acceptTimeout is how long a rotation waits until all nodes accept the new key: longer than the lease of a node that was killed.
-	acceptTimeout = leaseTTL + 10*time.Second
+	// RotateTimeout is how long a rotation waits until all nodes accept the new key: longer than the lease of a node that was killed.
+	RotateTimeout = leaseTTL + 10*time.Second
 
 	// firstLook is how long Keys waits for the record. A node that cannot read it begins with the keys that it can derive, and catches up.
 	firstLook = 5 * time.Second
 )
+
+// The keys that a program shares are derived from the key of the cluster and a salt, which a record in the Engine names. A rotation
+// writes the record twice, by compare-and-set. First it names the next salt: each node that sees that accepts what the next key has made, and says so in
+// its Report. When all members do, the record makes it the current one. A node that has not seen that yet goes on with the key before, which the others
+// accept as one that was replaced. So at any time, whatever a node has seen of this, it accepts what any other node makes.
+//
+// Nothing here decides by a clock but how long a replaced key is accepted, which each node counts from when it has seen that. The times in the record are for
+// people, and for a node that has started since.
 
 // Keys returns a function that returns the secrets for one purpose of the program, the same on all
 // nodes: 32 bytes each, derived from the key of the cluster. The first is for what is new, and what was
@@ -77,7 +85,7 @@ func (n *Node) watchKeys(looked chan struct{}) {
 	shown := false
 	for e := range k.bucket.Watch(n.ctx, keysPrefix) {
 		switch {
-		case e.Key == keysKey && !e.Deleted:
+		case e.Key == keysKey && !e.Deleted: // also each time that the watch begins again
 			shown = true
 			k.apply(e)
 		case e.Key == keysKey:
@@ -97,6 +105,7 @@ type keysStore struct {
 	bucket Bucket
 }
 
+// openKeys opens the store, whose bucket it makes if nobody has used it.
 func (n *Node) openKeys(ctx context.Context) (keysStore, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -230,7 +239,7 @@ func (k keysStore) rotate(ctx context.Context, r keysRecord, revision uint64) er
 
 // awaitAccepted waits until all members accept a key.
 func (n *Node) awaitAccepted(ctx context.Context, salt string) error {
-	ctx, cancel := context.WithTimeout(ctx, acceptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RotateTimeout)
 	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

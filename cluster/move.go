@@ -69,6 +69,7 @@ type moveError struct {
 	err          error
 }
 
+// Error implements error. What a node has refused is said in its own words.
 func (e *moveError) Error() string {
 	why := e.err.Error()
 	if refused := (*ControlError)(nil); errors.As(e.err, &refused) {
@@ -78,6 +79,10 @@ func (e *moveError) Error() string {
 }
 
 func (e *moveError) Unwrap() error { return e.err }
+
+// A move has three parties. Who wants it asks the node that shall run the server, again and again, until that says how it has ended. That
+// node asks the one that runs the server to give it up, and does not believe its answer: it sees in the leases what has happened. So each of
+// them may be killed at any time, and what is left is an exclusive server that somebody runs, as ever.
 
 // OnMove says what to do when exclusive servers are moved. Prepare is called at the node that shall run a server, before the node that
 // runs it is asked to give it up: it sees to it that a connection of this node is there, which starts the server, or returns why this node cannot
@@ -435,6 +440,7 @@ func (e *exclusive) beginGiving() bool {
 	return true
 }
 
+// given notes that the attempt to give up the server has ended, whether or not all has ended that ran.
 func (e *exclusive) given() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

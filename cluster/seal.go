@@ -162,6 +162,7 @@ func (g *generations) set(r keysRecord, now time.Time) (before keysRecord, newer
 	return before, true
 }
 
+// known returns the record that this node goes by; its Number is 0 before the first rotation.
 func (g *generations) known() keysRecord {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,7 +199,8 @@ func generationID(salt string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// secrets returns the keys for one purpose, the one in use first.
+// secrets returns the keys for one purpose, the one in use first. It is asked for each request, so they are derived once for each record. Before the first
+// rotation the key is the one that versions without rotation derive, so nodes of both understand each other until then.
 func (g *generations) secrets(o Options, purpose string, now time.Time) (all [][]byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -204,6 +204,14 @@ func TestAServerIsMoved(t *testing.T) {
 			t.Errorf("moving %s to %s says %s, %v", refused.server, refused.node, said, err)
 		}
 	}
+	for _, want := range []string{"last rotated: never\n", "last rotated: " + time.Now().UTC().Format("2006-")} {
+		if said, err := bowline(t, "keys", "--cluster", name).CombinedOutput(); err != nil || !strings.HasPrefix(string(said), want) {
+			t.Errorf("keys says %s, %v; want %q", said, err, want)
+		}
+		if said, err := bowline(t, "keys", "rotate", "--cluster", name).CombinedOutput(); err != nil || !strings.Contains(string(said), "the new keys are in use") {
+			t.Errorf("keys rotate says %s, %v", said, err)
+		}
+	}
 	for node, g := range nodes {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(g.file), "audit.jsonl"))
 		if moves := strings.Count(string(text), `"event":"move"`); err != nil || moves < 3 || moves > 5 {

@@ -213,3 +213,84 @@ func newMove(with member.Engines) *cobra.Command {
 	flags.Add(command)
 	return command
 }
+
+const keysLong = `Say when the keys of a cluster were rotated last: those that seal the questions of
+servers while they are at clients, and make the nonces of DPoP. The keys themselves
+are never shown.`
+
+const keysRotateLong = `Replace the keys that the nodes of a cluster share, in two steps: when all nodes accept
+the new keys, they are used. What was made with the old ones is accepted for two
+hours more, so no request that is under way is refused. Rotations at the same time
+are one. If a node does not accept the new keys, the command says which, and the
+old ones stay in use; the next rotation goes on from there.
+
+The key of the cluster, in the file of --cluster-key, stays as it is. To replace that,
+all nodes are stopped.`
+
+// newKeys has the rotation as a command of its own below the one that only looks: who wants to know when the keys were rotated must not
+// rotate them by a word that was left out. It has the time and not an age, since the clock of this machine may differ from the one that wrote it.
+func newKeys(with member.Engines) *cobra.Command {
+	var flags member.ClusterFlags
+	var asJSON bool
+	command := &cobra.Command{
+		Use:     "keys [--cluster NAME]",
+		Short:   "Say when the keys of a cluster were rotated",
+		Long:    keysLong,
+		Example: "  bowline keys\n  bowline keys rotate",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return flags.Observe(cmd, with, member.SteeringTimeout, func(ctx context.Context, n *cluster.Observer) error {
+				status, err := n.KeysStatus(ctx)
+				if err != nil {
+					return err
+				}
+				return printKeys(cmd, status, asJSON)
+			})
+		},
+	}
+	flags.Add(command)
+	command.Flags().BoolVar(&asJSON, "json", false, "print JSON: an object")
+	command.AddCommand(newKeysRotate(with))
+	return command
+}
+
+// newKeysRotate has time for a node that was killed lately: its lease has to end before it is not waited for.
+func newKeysRotate(with member.Engines) *cobra.Command {
+	var flags member.ClusterFlags
+	command := &cobra.Command{
+		Use:     "rotate [--cluster NAME]",
+		Short:   "Replace the keys that the nodes of a cluster share",
+		Long:    keysRotateLong,
+		Example: "  bowline keys rotate --cluster prod",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return flags.Observe(cmd, with, member.SteeringTimeout+cluster.RotateTimeout, func(ctx context.Context, n *cluster.Observer) error {
+				if err := n.RotateKeys(ctx); err != nil {
+					return err
+				}
+				cmd.PrintErrln("bowline: the new keys are in use; what was made with the old ones is accepted for two hours more")
+				return nil
+			})
+		},
+	}
+	flags.Add(command)
+	return command
+}
+
+// printKeys says how the keys are. The time is that of the machine that has rotated them.
+func printKeys(cmd *cobra.Command, status cluster.KeysStatus, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(cmd.OutOrStdout())
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(status)
+	}
+	last := "never"
+	if !status.Rotated.IsZero() {
+		last = status.Rotated.UTC().Format(time.RFC3339)
+	}
+	if status.IsRotating {
+		last += "; a rotation has begun and not ended: bowline keys rotate goes on with it"
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "last rotated:", last)
+	return err
+}

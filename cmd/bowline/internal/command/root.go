@@ -132,7 +132,7 @@ func commands(with Extras) []*cobra.Command {
 		// logins
 		newLogin(), newLogout(), newAuth(),
 		// this program as a server, as a gateway, and as a node
-		newServe(with), newUp(with.Cluster, with.Trails), newPs(), newPage(), newReload(), newDown(), newToken(), newLogoutUser(), newAudit(), newPolicy(), newPins(), newStderr(), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster), newMove(with.Cluster),
+		newServe(with), newUp(with.Cluster, with.Trails), newPs(), newPage(), newReload(), newDown(), newToken(), newLogoutUser(), newAudit(), newPolicy(), newPins(), newStderr(), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster), newMove(with.Cluster), newKeys(with.Cluster),
 		// the command itself
 		newDemo(), newVersion(),
 	)
