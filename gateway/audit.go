@@ -153,3 +153,17 @@ func eventOf(who, event, name string, err error) audit.Record {
 	}
 	return record
 }
+
+// loginsTo returns what records how the login of a user at a server has ended. Why it has failed may be a text of the authorization server, and is not in the trail.
+func loginsTo(trail func(context.Context, audit.Record)) func(ctx context.Context, name, user string, err error) {
+	return func(ctx context.Context, name, user string, err error) {
+		if trail == nil {
+			return
+		}
+		record := eventOf(user, "login", name, nil)
+		if err != nil {
+			record.Outcome = string(server.OutcomeFailed)
+		}
+		trail(ctx, record)
+	}
+}

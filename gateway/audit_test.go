@@ -92,6 +92,10 @@ func TestAuditOfAGateway(t *testing.T) {
 		t.Errorf("what a person has done: %q", got)
 	}
 	last := r.all[len(r.all)-1]
+	f.NotApplied(errors.New("line 7: s3cret is no URL")) // a file that cannot be read does not get as far as Apply
+	if got := r.about("apply"); !slices.Equal(got, []string{"admin  /", "admin  / failed"}) {
+		t.Errorf("a file that cannot be read: %q", got)
+	}
 	if !strings.HasPrefix(last.Client, gateway.Admin+" ") || last.Outcome != "not answered" {
 		t.Errorf("a call of the page: %+v", last)
 	}

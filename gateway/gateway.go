@@ -123,6 +123,7 @@ type Gateway struct {
 	file     string               // its path
 	applied  time.Time            // when
 	refusal  error                // why a later one was not applied; nil: there is none
+	tried    error                // what Apply has failed with last, of which there is a record
 	order    []string             // of the file
 	servers  map[string]*upstream // those that are offered
 	mistakes map[string]error     // of the others, or why a server is as an earlier file said
@@ -150,7 +151,7 @@ func New(o Options) *Gateway {
 	}
 	g.warmUntil.Store(new(time.Time))
 	g.enricher = newEnricher(o.Enrich, o.EnrichTime, g.log())
-	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake = g.known, g.announce, o.UserLogins, g.wakeFor
+	g.sight.known, g.announcer.announce, g.logins.given, g.logins.wake, g.logins.ended = g.known, g.announce, o.UserLogins, g.wakeFor, loginsTo(o.Audit)
 	g.search.Call, g.search.Snapshot, g.search.Visible, g.search.Missing = g.callNamed, g.searched, g.searchable, g.missing
 	g.server = server.New(o.Info, g.serverOptions())
 	g.set = sessions.New(o.Info, sessions.Options{Client: g.clientOptions(), Each: g.each, EachCopy: g.eachCopy, Login: o.Login, LoginCopy: g.loginCopy, OnDemand: g.lifecycle.isLater})
@@ -297,6 +298,11 @@ func (g *Gateway) Check(file *mcpjson.File) error {
 // not affect the others, nor does one that cannot be started. Their errors are joined, and Report has them.
 func (g *Gateway) Apply(ctx context.Context, file *mcpjson.File) (sessions.Changes, error) {
 	changes, err := g.apply(ctx, file)
+	if err != nil {
+		g.mu.Lock()
+		g.tried = err
+		g.mu.Unlock()
+	}
 	if g.options.Audit != nil {
 		g.options.Audit(ctx, eventOf(Admin, "apply", "", err))
 	}

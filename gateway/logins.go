@@ -52,6 +52,8 @@ type desk struct {
 	pages atomic.Pointer[served]                       // nil: nobody serves them
 	wake  func(ctx context.Context, server, of string) // makes the connections of a user with a server try again
 
+	ended func(ctx context.Context, server, of string, err error) // hears of how each login of a user has ended
+
 	anywhere atomic.Bool  // users log in by pages at a server of the file
 	refused  atomic.Int64 // requests of browsers
 }
@@ -243,7 +245,8 @@ func (d *desk) run(ctx context.Context, s *mcpjson.Server, user string, scopes [
 	}
 	login := auth.New(o)
 	defer login.Close()
-	if err = login.Login(ctx); err == nil {
+	err = login.Login(ctx)
+	if d.ended(ctx, s.Name, user, err); err == nil {
 		d.wake(ctx, s.Name, user)
 	}
 	return err

@@ -261,6 +261,9 @@ func TestUsersLogInAtAServer(t *testing.T) {
 					if text := v.visit(page); !strings.Contains(text, "You are logged in") {
 						t.Error(text)
 					}
+					if answer, err := http.Get(page); err != nil || answer.Body.Close() != nil || answer.StatusCode != http.StatusNotFound {
+						t.Error("the link works twice", err)
+					}
 					return protocol.ElicitAccept
 				})
 				for range 2 {
@@ -279,6 +282,12 @@ func TestUsersLogInAtAServer(t *testing.T) {
 				if asked, finished := <-v.asked, <-v.finished; asked != finished {
 					t.Errorf("asked to open %s, told of the end of %s", asked, finished)
 				}
+			}
+			if got, want := v.records.about("login"), []string{"token ada  a/", "token bob  a/"}; !slices.Equal(got, want) {
+				t.Errorf("records of logins: %q", got)
+			}
+			if got, want := v.records.about("login page"), []string{"/ denied", "/ denied"}; !slices.Equal(got, want) {
+				t.Errorf("records of links that were used twice: %q", got)
 			}
 			own := v.tokensFor(`"tools/list"`)
 			adas, bobs := v.tokensFor(`"ada"`), v.tokensFor(`"bob"`)

@@ -84,12 +84,23 @@ func (g *Gateway) Moved(ctx context.Context, name, node string, err error) {
 	g.notifier.notify()
 }
 
-// NotApplied keeps why a file was refused, for the report, until another one is applied. Apply need not have seen the file.
+// NotApplied keeps why a file was refused, for the report, until another one is applied. Apply need not have seen the file: then this is recorded, without the reason, which may quote the file.
 func (g *Gateway) NotApplied(why error) {
+	if !g.refuse(why) && g.options.Audit != nil {
+		g.options.Audit(context.Background(), eventOf(Admin, "apply", "", errNotRead))
+	}
+}
+
+// errNotRead is what the trail says of a file that did not get as far as Apply.
+var errNotRead = errors.New("the file cannot be read, or was refused: the log and the report say why")
+
+// refuse keeps why a file was refused, and reports whether Apply has said so.
+func (g *Gateway) refuse(why error) (tried bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refusal = why
 	g.notifier.notify()
+	return g.tried != nil && errors.Is(why, g.tried)
 }
 
 // absent says why a server of this name is not there: the file does not have it, or it has a mistake there.

@@ -156,6 +156,8 @@ func (a *auditing) printAll(ctx context.Context, out io.Writer, file *os.File, p
 	}
 }
 
+// isReplaced reports whether another file has this name by now: that one was full, and has another name. If this cannot be told, it says no, and
+// the next look decides.
 func isReplaced(file *os.File, path string) bool {
 	of, err := file.Stat()
 	now, failed := os.Stat(path)

@@ -52,6 +52,7 @@ const clusterInitExample = `  bowline cluster init --cluster-key cluster.key
 
 // newCluster has a command of its own for a key: every command that needs one names this one in its error,
 // and no command makes a key for several machines by itself.
+// newCluster has what is done before the first node starts. What is done to nodes that run are commands of their own, as those for servers are.
 func newCluster() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "cluster",
@@ -102,7 +103,8 @@ nodes with --nats from every machine, with --nats and --cluster-key.`
 const nodesExample = `  bowline nodes
   bowline nodes --cluster prod --nats tls://nats.example.com:4222 --cluster-key cluster.key --json`
 
-// newNodes only looks: it becomes no node, makes no key, and starts no server of NATS.
+// newNodes only looks: it becomes no node, makes no key, and starts no server of NATS. It asks all members for their reports, and lists
+// those that have answered even if others do not.
 func newNodes(with member.Engines) *cobra.Command {
 	var flags member.ClusterFlags
 	var asJSON bool
@@ -277,7 +279,8 @@ func newKeysRotate(with member.Engines) *cobra.Command {
 	return command
 }
 
-// printKeys says how the keys are. The time is that of the machine that has rotated them.
+// printKeys says how the keys are. The time is that of the machine that has rotated them. A rotation that was broken off is nothing that
+// hurts: the old keys are in use. But who has begun it may believe that it is done.
 func printKeys(cmd *cobra.Command, status cluster.KeysStatus, asJSON bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(cmd.OutOrStdout())
