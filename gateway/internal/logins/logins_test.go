@@ -229,7 +229,12 @@ func TestHostileRequests(t *testing.T) {
 				p, l := opened(t, s)
 				own := fresh(t, p, l)
 				own.press(l.URL)
+				var refused []string
+				p.Refused = func(user, why string) { refused = append(refused, user+": "+why) }
 				got := attack(t, p, l, own)
+				if len(refused) != 1 || refused[0] != ": "+noSuchLink && refused[0] != ": "+noComing || strings.Contains(refused[0], "s1") {
+					t.Errorf("who runs the gateway hears of %q", refused)
+				}
 				if nothing := own.get(at + "/" + newSecret()); got.Code != nothing.Code || got.Body.String() != nothing.Body.String() || got.Code != http.StatusNotFound {
 					t.Errorf("%d %s", got.Code, got.Body)
 				}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -167,12 +169,21 @@ func TestUpServesTheServersOfAFile(t *testing.T) {
 	}
 }
 
-// TestUpReadsTheFileAgain changes the file of a running gateway.
+// TestUpReadsTheFileAgain changes the file of a running gateway. Each file that was read, or could not be, has one record in the trail, without what is in it.
 //
-// Guarantees: G-0088.4
+// Guarantees: G-0088.4, G-0099.7
 func TestUpReadsTheFileAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mcp.json")
+	trail := filepath.Join(filepath.Dir(path), "audit.jsonl")
 	mcpFile(t, path, "one")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, fmt.Appendf(text[:len(text)-1], `, "bowline": {"audit": {"file": %q, "sync": true}}}`, trail), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // of the key
 	up := startUp(t, path)
 	session := up.client("")
 	if _, err := client.Call[string](t.Context(), session, "one__echo", map[string]string{"message": "a"}); err != nil {
@@ -189,6 +200,10 @@ func TestUpReadsTheFileAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	reload("nothing is changed")
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {"one": S3CRET}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload("nothing is changed")
 	if err := os.WriteFile(path, []byte(`{"mcpServers": {"one": {"command": "${NOT_SET_AT_ALL}"}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +217,20 @@ func TestUpReadsTheFileAgain(t *testing.T) {
 		t.Error("the server that is the same was started again")
 	}
 	up.end()
+	var applied []string
+	printed := bowline(t, "", "audit", trail, "--json")
+	for line := range strings.Lines(printed.stdout) {
+		var r audit.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Event == "apply" {
+			applied = append(applied, r.Principal+" "+r.Outcome)
+		}
+	}
+	if want := []string{"admin ", "admin failed", "admin failed", "admin failed", "admin "}; !slices.Equal(applied, want) || strings.Contains(printed.stdout, "S3CRET") {
+		t.Errorf("records: %q, want %q, in %s", applied, want, printed.stdout)
+	}
 }
 
 // TestUpRefuses checks what is refused before anything is started.
