@@ -29,6 +29,7 @@ type Gateway struct {
 // An Audit says where the gateway keeps who has asked what; see package gateway/audit.
 type Audit struct {
 	File        string // its path; "": there is no trail
+	Key         string // the path of its key; "": where the program keeps it
 	NoArguments bool   // not even digests of arguments are kept
 	Block       bool   // requests wait for a trail that cannot be written; else records are dropped and counted
 	Sync        bool   // no request is answered before its record is in the file

@@ -26,8 +26,8 @@ func TestTheBlockOfAGateway(t *testing.T) {
 		`{"servers": {}, "bowline": {"rate": {"perMinute": 600, "inFlight": 32}}}`: {Rate: Rate{600, 32}},
 		`{"servers": {}, "bowline": {"url": "https://t.example/mcp", "auth": {"tokens": "t.json"}, "trustedProxies": ["10.0.0.0/8", "::1"]}}`: {
 			URL: "https://t.example/mcp", Login: Login{Tokens: filepath.FromSlash("/p/t.json")}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
-		`{"servers": {}, "bowline": {"audit": {"file": "a.jsonl", "arguments": "none", "onFull": "block", "sync": true, "keep": 9}}}`: {
-			Audit: Audit{File: filepath.FromSlash("/p/a.jsonl"), NoArguments: true, Block: true, Sync: true, Keep: 9}},
+		`{"servers": {}, "bowline": {"audit": {"file": "a.jsonl", "key": "k", "arguments": "none", "onFull": "block", "sync": true, "keep": 9}}}`: {
+			Audit: Audit{File: filepath.FromSlash("/p/a.jsonl"), Key: filepath.FromSlash("/p/k"), NoArguments: true, Block: true, Sync: true, Keep: 9}},
 		`{"servers": {}, "bowline": {"audit": {"file": "a", "show": [{"of": ["*"], "members": ["path", "in.line"]}]}}}`: {Audit: Audit{File: filepath.FromSlash("/p/a"),
 			Show: []Shown{{[]Pattern{{"*", "/p/mcp.json:1:69: bowline.audit.show[0].of[0]"}}, []string{"path", "in.line"}}}}},
 		`{"servers": {}, "bowline": {"auth": {"issuers": ["https://a.example"], "scopes": ["mcp"], "groups": "roles"}}}`: {Login: Login{Issuers: []Issuer{{URL: "https://a.example"}}, Scopes: []string{"mcp"}, Groups: "roles"}},

@@ -139,9 +139,9 @@ func readGateway(v *values, n node) *Gateway {
 
 // readAudit reads where the trail is. The words say what happens, and the first of each is the default.
 func readAudit(v *values, n node) Audit {
-	names := []string{"file", "arguments", "onFull", "sync", "keep", "show"}
+	names := []string{"file", "key", "arguments", "onFull", "sync", "keep", "show"}
 	own := v.settings(n, v.unknown(names), names...)
-	a := Audit{File: v.path(own["file"]), NoArguments: readWord(v, own["arguments"], "digest", "none"), Block: readWord(v, own["onFull"], "drop", "block")}
+	a := Audit{File: v.path(own["file"]), Key: v.path(own["key"]), NoArguments: readWord(v, own["arguments"], "digest", "none"), Block: readWord(v, own["onFull"], "drop", "block")}
 	if sync := v.choice(own["sync"]); sync != nil {
 		a.Sync = *sync
 	}

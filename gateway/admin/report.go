@@ -37,6 +37,8 @@ type Report struct {
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
 
+	AuditFile   string `json:"auditFile,omitempty"`  // the path of the audit trail
+	AuditKey    string `json:"auditKey,omitempty"`   // the path of its key
 	AuditLost   uint64 `json:"auditLost,omitzero"`   // records of the audit trail that could not be written, since the gateway has started
 	AuditUnsent uint64 `json:"auditUnsent,omitzero"` // records that are in the file, and could not be sent where they should be, too
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/spf13/cobra"
@@ -22,13 +24,15 @@ import (
 
 const auditLong = `Print who has asked what of a gateway, from the file that "audit" in the block
 "bowline" of its mcp.json names: time, user, client, method, what was called, its
-server, the outcome, and how long it took.
+server, the outcome, and how long it took. Without a FILE, the running gateway says
+where its trail is.
 
 With --verify nothing is printed but whether the trail is whole. If a record was
 changed, added, left out or cut off, the first one is named, and the status is 1. That
 needs the key with which the trail was written.`
 
-const auditExample = `  bowline audit audit.jsonl --user "token ada" --follow
+const auditExample = `  bowline audit --follow
+  bowline audit audit.jsonl --user "token ada"
   bowline audit audit.jsonl --json | jq .
   bowline audit audit.jsonl --verify`
 
@@ -44,21 +48,47 @@ type auditing struct {
 
 func newAudit() *cobra.Command {
 	a := new(auditing)
-	command := &cobra.Command{Use: "audit FILE", Short: "Print or verify the audit trail of a gateway", Long: auditLong, Example: auditExample, Args: oneFile}
+	of := new(doors.Choice)
+	command := &cobra.Command{Use: "audit [FILE]", Short: "Print or verify the audit trail of a gateway", Long: auditLong, Example: auditExample, Args: atMost(1)}
+	of.Add(command)
 	flags := command.Flags()
 	flags.StringVar(&a.user, "user", "", "only requests of this `USER`: an identity, or a name that the login gives")
 	flags.StringVar(&a.server, "server", "", "only what was passed on to this `SERVER`")
 	flags.BoolVar(&a.follow, "follow", false, "print what comes, too")
 	flags.BoolVar(&a.asJSON, "json", false, "print the records as they are")
 	flags.BoolVar(&a.verify, "verify", false, "only check that the trail is whole")
-	flags.StringVar(&a.key, "key", "", "the `FILE` of the key; default: bowline/audit.key beside your settings")
+	flags.StringVar(&a.key, "key", "", "the `FILE` of the key; default: that of the gateway, or bowline/audit.key beside your settings")
 	command.RunE = func(cmd *cobra.Command, args []string) error {
-		if a.verify {
-			return a.check(cmd, args[0])
+		path, err := strings.Join(args, ""), error(nil)
+		if path == "" {
+			path, err = a.find(cmd.Context(), of)
 		}
-		return a.print(cmd.Context(), cmd.OutOrStdout(), args[0])
+		switch {
+		case err != nil:
+			return err
+		case a.verify:
+			return a.check(cmd, path)
+		}
+		return a.print(cmd.Context(), cmd.OutOrStdout(), path)
 	}
 	return command
+}
+
+// find asks the running gateway where its trail and its key are.
+func (a *auditing) find(ctx context.Context, of *doors.Choice) (path string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return path, of.Use(ctx, func(c *admin.Client) error {
+		report, err := c.Report(ctx)
+		if err != nil {
+			return err
+		}
+		if path = report.AuditFile; path == "" {
+			return process.Usage(errors.New("the gateway has no audit trail: add \"audit\": {\"file\": \"audit.jsonl\"} to the block \"bowline\" of its file, or name a FILE"))
+		}
+		a.key = cmp.Or(a.key, report.AuditKey)
+		return nil
+	})
 }
 
 // check verifies a trail. A key that is not there must not be made: it would fit no trail.

@@ -46,6 +46,7 @@ func (o *operated) Report() admin.Report {
 	r := o.Gateway.Report()
 	r.Denied = o.access.denied()
 	if r.Endpoint, r.File = o.endpoint, o.file; o.audit.trail != nil {
+		r.AuditFile, r.AuditKey = o.audit.File, o.audit.Key
 		r.AuditLost, r.AuditUnsent = o.audit.trail.Lost(), o.audit.unsent()
 	}
 	return r

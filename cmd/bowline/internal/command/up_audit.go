@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
@@ -59,9 +60,17 @@ func (t *trailing) open(ctx context.Context, node string, with Trails, say func(
 	if t.File == "" {
 		return nil
 	}
-	keyFile, err := doors.AuditKey()
+	var err error
+	if t.Key == "" {
+		t.Key, err = doors.AuditKey()
+	}
+	for _, path := range []*string{&t.File, &t.Key} { // absolute: who asks for them may be in another folder
+		if err == nil {
+			*path, err = filepath.Abs(*path)
+		}
+	}
 	if err == nil {
-		t.key, err = audit.ReadKey(keyFile)
+		t.key, err = audit.ReadKey(t.Key)
 	}
 	if err == nil {
 		err = t.beginSending(ctx, with)
