@@ -134,8 +134,8 @@ func TestWaitForTheRequestOfAnother(t *testing.T) {
 		if asked := sentSince(s, before); slices.Contains(asked, protocol.MethodSubscribe+" "+params.URI) {
 			t.Errorf("the next server got %q, want no subscription", asked)
 		}
-		if sent := s.received(protocol.MethodUnsubscribe); len(sent) != 0 {
-			t.Errorf("got %d requests to unsubscribe, want none without an accepted subscription", len(sent))
+		if sent := s.received(protocol.MethodUnsubscribe); len(sent) != 1 {
+			t.Errorf("got %d requests to unsubscribe, want one of the first caller: the server may have accepted what it has not answered", len(sent))
 		}
 	})
 }
@@ -271,6 +271,45 @@ func TestUnsubscribeDuringSubscribe(t *testing.T) {
 				restored := sentSince(s, before)
 				if asked := slices.ContainsFunc(restored, func(m string) bool { return strings.Contains(m, uri) }); asked != c.again {
 					t.Errorf("the next server got %q, want %v", restored, c.again)
+				}
+			})
+		})
+	}
+}
+
+// A caller that gives up before a legacy server has answered leaves no subscription behind: the server may have accepted it.
+// A server that has refused is not asked.
+//
+// Guarantees: G-0030.5
+func TestASubscribeThatIsGivenUp(t *testing.T) {
+	const uri = "file:///1"
+	for name, want := range map[string]int{"given up": 1, "refused": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+				if want > 0 {
+					s = ignoringFirst(protocol.MethodSubscribe, 1, s)
+				} else {
+					inner := s.answer
+					s.answer = func(f frame) []string {
+						if f.Method == protocol.MethodSubscribe {
+							return []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`, f.ID)}
+						}
+						return inner(f)
+					}
+				}
+				session := openFake(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, Calls: client.CallOptions{Timeout: -1}})
+				ctx, giveUp := context.WithCancel(t.Context())
+				failed := make(chan error, 1)
+				go func() { failed <- session.Subscribe(ctx, &protocol.SubscribeParams{URI: uri}) }()
+				synctest.Wait()
+				giveUp()
+				if err := <-failed; err == nil {
+					t.Error("Subscribe succeeded, want an error")
+				}
+				synctest.Wait()
+				if sent := len(s.received(protocol.MethodUnsubscribe)); sent != want {
+					t.Errorf("the server got %d requests to unsubscribe, want %d", sent, want)
 				}
 			})
 		})

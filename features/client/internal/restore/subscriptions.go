@@ -35,6 +35,7 @@ type subscription struct {
 	watchers map[chan struct{}]bool // each has room for one token, which means: read again
 
 	accepted bool          // by a server; the session asks each later one
+	unknown  bool          // whether a server has accepted it: its answer did not come
 	pending  int           // subscribers that have no answer yet
 	asking   chan struct{} // closed when the present turn ends; nil if it is nobody's turn
 }
@@ -80,7 +81,7 @@ func requireReports(ctx context.Context, c Caller) (Server, error) {
 func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string, add func(sub *subscription, ended int)) (err error) {
 	sub, ended := r.join(c.Session(), uri)
 	// While it is pending, nobody removes the subscription, so that sub stays the one in the map.
-	accepted := false
+	accepted, unknown := false, false
 	defer func() {
 		unused := r.settle(sub, func() {
 			if accepted {
@@ -97,9 +98,9 @@ func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string,
 		// The server may have changed while another one had its turn, so p is asked anew after each wait.
 		mine, other := r.turn(sub, func() bool { return !sub.accepted })
 		if mine {
-			defer func() { r.endTurn(sub, accepted) }()
+			defer func() { r.endTurn(sub, accepted, unknown) }()
 			err := r.ask(sub.within(ctx), c, p, uri)
-			accepted = err == nil
+			accepted, unknown = err == nil, isUnknown(err)
 			return err
 		}
 		if other == nil {
@@ -146,11 +147,11 @@ func (r *reports) unsubscribe(ctx context.Context, c Caller, uri string, remove 
 }
 
 // leave ends a subscription that nobody wants any more. It tells the present server, if
-// that is a legacy one that has accepted the subscription.
+// that is a legacy one that has accepted the subscription, or may have.
 func (r *reports) leave(ctx context.Context, c Caller, uri string, sub *subscription) error {
 	accepted := false
 	mine, err := r.takeTurn(ctx, c, protocol.MethodUnsubscribe, sub, func() bool {
-		accepted = sub.accepted
+		accepted = sub.accepted || sub.unknown
 		return sub.isUnused()
 	})
 	if !mine {
@@ -198,7 +199,7 @@ func (r *reports) resubscribeTo(ctx context.Context, c Caller, p Server, uri str
 	// If the request panics, the turn ends, too, and the server counts as one that has not accepted.
 	ended := false
 	defer func() {
-		r.endTurn(sub, ended && err == nil)
+		r.endTurn(sub, ended && err == nil, isUnknown(err))
 		_ = r.leave(ctx, c, uri, sub) // if Unsubscribe did not wait for this turn to end
 	}()
 	err = c.Subscribe(sub.within(ctx), p, uri)
@@ -281,22 +282,29 @@ func (r *reports) turn(sub *subscription, needed func() bool) (mine bool, other 
 	case sub.asking != nil:
 		return false, sub.asking
 	}
-	sub.asking, sub.accepted = make(chan struct{}), false
+	sub.asking, sub.accepted, sub.unknown = make(chan struct{}), false, false
 	return true, nil
 }
 
-// endTurn ends a turn. Until then nobody knows whether the server accepts the subscription.
-func (r *reports) endTurn(sub *subscription, accepted bool) {
+// endTurn ends a turn. Until then nobody knows whether the server accepts the subscription, and after it, if the
+// answer did not come.
+func (r *reports) endTurn(sub *subscription, accepted, unknown bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(sub.asking)
-	sub.asking, sub.accepted = nil, accepted
+	sub.asking, sub.accepted, sub.unknown = nil, accepted, unknown
+}
+
+// isUnknown reports whether a server may have executed a request that has failed.
+func isUnknown(err error) bool {
+	var failed *conn.CallError
+	return errors.As(err, &failed) && failed.Delivery == conn.Unknown
 }
 
 // endLastTurn is endTurn for a caller that has told the server that nobody wants the
 // subscription any more. It removes the subscription, unless somebody has joined since.
 func (r *reports) endLastTurn(s Session, uri string, sub *subscription) {
-	r.endTurn(sub, false)
+	r.endTurn(sub, false, false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !sub.isUnused() || r.resources[uri] != sub {
