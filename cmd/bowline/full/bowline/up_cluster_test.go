@@ -214,6 +214,9 @@ func TestAServerIsMoved(t *testing.T) {
 	}
 	for node, g := range nodes {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(g.file), "audit.jsonl"))
+		if lines := strings.Count(string(text), "\n"); strings.Count(string(text), fmt.Sprintf(`"node":%q`, node)) != lines {
+			t.Errorf("not all %d records name the node %s:\n%s", lines, node, text)
+		}
 		if moves := strings.Count(string(text), `"event":"move"`); err != nil || moves < 3 || moves > 5 {
 			t.Errorf("the trail of %s has %d moves, want 3, and those that it has refused: %s, %v", node, moves, text, err)
 		}
