@@ -133,7 +133,8 @@ func (m *tasksModel) hasEnded(t *rapid.T, w *taskWaiter) bool {
 	task := w.task
 	unseen := cmp.Or(task.key, task.shown)
 	if unseen == "" && task.status == protocol.TaskCancelled {
-		unseen = task.last // it may have been seen before a call that was asked too often has cancelled the task
+		// It may have been seen before a call that was asked too often has cancelled the task, also if somebody else has answered it since.
+		unseen = cmp.Or(task.last, w.answeredByOthers())
 	}
 	tooMany := w.side.modern && unseen != "" && !slices.Contains(w.answered, unseen) && w.rounds == modelRounds
 	switch {
@@ -159,6 +160,16 @@ func (m *tasksModel) hasEnded(t *rapid.T, w *taskWaiter) bool {
 		return false
 	}
 	return true
+}
+
+// answeredByOthers returns a question of the task that others have answered, and not this user.
+func (w *taskWaiter) answeredByOthers() string {
+	for key := range w.task.given {
+		if !slices.Contains(w.answered, key) {
+			return key
+		}
+	}
+	return ""
 }
 
 // isAsked reports whether the user knows what the task asks for.
