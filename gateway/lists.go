@@ -170,7 +170,8 @@ func (p *page) addTo(list *catalogue.List, kind catalogue.Kind) (size int) {
 func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 	return func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 		if kind == catalogue.Tools && searches(ctx) {
-			return g.encode(ctx, g.sight.now(ctx), kind, g.withLogins(ctx, search.Tools()), nil)
+			now := g.sight.now(ctx)
+			return g.encode(ctx, now, kind, g.withLogins(now, search.Tools()), nil)
 		}
 		var asked protocol.ListToolsParams
 		if err := protocol.Unmarshal(params, &asked); err != nil {
@@ -182,7 +183,7 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 		}
 		if kind == catalogue.Tools && asked.Cursor == nil {
-			items = g.withLogins(ctx, items)
+			items = g.withLogins(now, items)
 		}
 		list, err := g.encode(ctx, now, kind, items, next)
 		if err != nil {
@@ -195,9 +196,9 @@ func (g *Gateway) list(kind catalogue.Kind) server.RawHandler {
 	}
 }
 
-// withLogins returns the first tools of a list, with the gateway's own before them, if the client of a request has that.
-func (g *Gateway) withLogins(ctx context.Context, tools []catalogue.Item) []catalogue.Item {
-	if !g.logins.offers(g.sight.now(ctx)) {
+// withLogins returns the first tools of a list, with the gateway's own before them, if a client that sees so much has that.
+func (g *Gateway) withLogins(seen *catalogue.Snapshot, tools []catalogue.Item) []catalogue.Item {
+	if !g.logins.offers(seen) {
 		return tools
 	}
 	return append([]catalogue.Item{loginsItem}, tools...)

@@ -39,8 +39,10 @@ func (g *Gateway) routes() map[string]server.RawHandler {
 
 // callTool serves tools/call.
 func (g *Gateway) callTool(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
-	if name, _ := stringOf(params, "name"); name == loginsTool && g.logins.offers(g.sight.now(ctx)) {
-		return g.logins.show(ctx)
+	if g.logins.anywhere.Load() { // else there is no such tool, and the params need not be searched for a name
+		if name, _ := stringOf(params, "name"); name == loginsTool && g.logins.offers(g.sight.now(ctx)) {
+			return g.logins.show(ctx)
+		}
 	}
 	if searches(ctx) {
 		return g.search.Serve(ctx, params)
