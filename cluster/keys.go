@@ -29,7 +29,8 @@ const (
 // The keys that a program shares are derived from the key of the cluster and a salt, which a record in the Engine names. A rotation
 // writes the record twice, by compare-and-set. First it names the next salt: each node that sees that accepts what the next key has made, and says so in
 // its Report. When all members do, the record makes it the current one. A node that has not seen that yet goes on with the key before, which the others
-// accept as one that was replaced. So at any time, whatever a node has seen of this, it accepts what any other node makes.
+// accept as one that was replaced. So whatever the members at the beginning of a rotation have seen of it, each accepts what any other makes. A node that
+// joins meanwhile and reads an old record does so as soon as its watch shows the new one.
 //
 // Nothing here decides by a clock but how long a replaced key is accepted, which each node counts from when it has seen that. The times in the record are for
 // people, and for a node that has started since.
@@ -41,7 +42,8 @@ const (
 // node has seen which are in use, for a few seconds at most.
 func (n *Node) Keys(name string) func() [][]byte {
 	n.generations.begin.Do(n.followKeys)
-	return func() [][]byte { return n.generations.secrets(n.options, "keys "+name, time.Now()) }
+	derive := func(purpose string) []byte { return deriveKey(n.options, purpose) }
+	return func() [][]byte { return n.generations.secrets(derive, "keys "+name, time.Now()) }
 }
 
 // followKeys begins to follow the record of keys, and waits until it was seen.
@@ -288,8 +290,8 @@ func (n *Node) lackingKey(ctx context.Context, id string) (lacking []string, err
 
 // A KeysStatus says how the shared keys are, and not what they are.
 type KeysStatus struct {
-	Rotated    time.Time `json:"rotated,omitzero"`     // when they were rotated last, by the clock of who did it; zero: never
-	IsRotating bool      `json:"isRotating,omitempty"` // a rotation has begun and not ended
+	Rotated    time.Time `json:"rotated,omitzero"`    // when they were rotated last, by the clock of who did it; zero: never
+	IsRotating bool      `json:"isRotating,omitzero"` // a rotation has begun and not ended
 }
 
 // KeysStatus says how the secrets of Keys are.

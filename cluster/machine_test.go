@@ -280,6 +280,23 @@ func (s *site) mustReach(nodes ...string) (who string) {
 	return who
 }
 
+// wait begins so many calls at each node. They go on until the machine lets them, and who is to answer them.
+func (s *site) wait(inFlight int, who string) *sync.WaitGroup {
+	calls := new(sync.WaitGroup)
+	for node, n := range s.nodes {
+		for i := range inFlight {
+			calls.Go(func() {
+				got, err := client.Call[string](s.t.Context(), n.session.With(client.CallOptions{Timeout: time.Hour}), "wait", map[string]string{"text": fmt.Sprint(node, i)})
+				if got != who || err != nil {
+					s.t.Errorf("a call in flight of node %s got %q, %v", node, got, err)
+				}
+			})
+			<-s.machine.waiting
+		}
+	}
+	return calls
+}
+
 // awaitReady waits until calls through the nodes reach a server, and returns how long that took.
 func (s *site) awaitReady(nodes ...string) time.Duration {
 	s.t.Helper()

@@ -8,12 +8,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -38,18 +36,7 @@ func TestAMoveGivesTheServerToANode(t *testing.T) {
 				s.join("a", "b", "c")
 				s.awaitReady("a", "b", "c")
 				from, who := s.holder(), s.mustReach("a", "b", "c")
-				var calls sync.WaitGroup
-				for node, n := range s.nodes {
-					for i := range inFlight {
-						calls.Go(func() {
-							got, err := client.Call[string](t.Context(), n.session.With(client.CallOptions{Timeout: time.Hour}), "wait", map[string]string{"text": fmt.Sprint(node, i)})
-							if got != who || err != nil {
-								t.Errorf("a call in flight of node %s got %q, %v", node, got, err)
-							}
-						})
-						<-s.machine.waiting
-					}
-				}
+				calls := s.wait(inFlight, who)
 				moved := make(chan error, 1)
 				o := s.observe()
 				others := s.others(from)

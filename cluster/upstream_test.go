@@ -180,18 +180,7 @@ func TestADrainMovesTheServer(t *testing.T) {
 				s.join("a", "b", "c")
 				s.awaitReady("a", "b", "c")
 				from, who := s.holder(), s.mustReach("a", "b", "c")
-				var calls sync.WaitGroup
-				for node, n := range s.nodes {
-					for i := range inFlight {
-						calls.Go(func() {
-							got, err := client.Call[string](t.Context(), n.session.With(client.CallOptions{Timeout: time.Hour}), "wait", map[string]string{"text": fmt.Sprint(node, i)})
-							if got != who || err != nil {
-								t.Errorf("a call in flight of node %s got %q, %v", node, got, err)
-							}
-						})
-						<-s.machine.waiting
-					}
-				}
+				calls := s.wait(inFlight, who)
 				drained := make(chan error, 1)
 				go func() { drained <- s.nodes[from].Drain(t.Context()) }()
 				synctest.Wait()
