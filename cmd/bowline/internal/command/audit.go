@@ -59,14 +59,15 @@ func newAudit() *cobra.Command {
 	flags.BoolVar(&a.verify, "verify", false, "only check that the trail is whole")
 	flags.StringVar(&a.key, "key", "", "the `FILE` of the key; default: that of the gateway, or bowline/audit.key beside your settings")
 	command.RunE = func(cmd *cobra.Command, args []string) error {
-		path, err := strings.Join(args, ""), error(nil)
-		if path == "" {
-			path, err = a.find(cmd.Context(), of)
+		if len(args) == 0 {
+			found, err := a.find(cmd.Context(), of)
+			if err != nil {
+				return err
+			}
+			args = []string{found}
 		}
-		switch {
-		case err != nil:
-			return err
-		case a.verify:
+		path := args[0]
+		if a.verify {
 			return a.check(cmd, path)
 		}
 		return a.print(cmd.Context(), cmd.OutOrStdout(), path)

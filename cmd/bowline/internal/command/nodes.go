@@ -50,9 +50,9 @@ const clusterInitExample = `  bowline cluster init --cluster-key cluster.key
   bowline serve --http :8080 --cluster prod --cluster-key cluster.key --nats tls://nats.example.com:4222
   bowline serve --http :8080 --cluster prod --cluster-key cluster.key --cluster-listen :4248 --seed a:4248,b:4248,c:4248 --hop :7777`
 
-// newCluster has a command of its own for a key: every command that needs one names this one in its error,
-// and no command makes a key for several machines by itself.
 // newCluster has what is done before the first node starts. What is done to nodes that run are commands of their own, as those for servers are.
+// A key is made by a command of its own: every command that needs one names this one in its error, and no command makes a key for several
+// machines by itself.
 func newCluster() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "cluster",
@@ -162,23 +162,28 @@ const drainExample = `  bowline nodes
 
 // newDrain asks a node to end. It does not wait for the end, which may take as long as the calls that run.
 func newDrain(with member.Engines) *cobra.Command {
-	var flags member.ClusterFlags
 	command := &cobra.Command{
 		Use:     "drain NODE [--cluster NAME]",
 		Short:   "End a node of a cluster, without the loss of a session",
 		Long:    drainLong,
 		Example: drainExample,
 		Args:    cobra.MatchAll(atLeast("a node: bowline nodes lists them"), atMost(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.Observe(cmd, with, member.SteeringTimeout, func(ctx context.Context, n *cluster.Observer) error {
-				if _, there := n.Member(args[0]); !there {
-					return process.Usage(fmt.Errorf("the cluster has no node %q; bowline nodes lists them", args[0]))
-				}
-				return n.DrainNode(ctx, args[0])
-			})
-		},
 	}
+	return observing(command, with, member.SteeringTimeout, func(ctx context.Context, args []string, n *cluster.Observer) error {
+		if _, there := n.Member(args[0]); !there {
+			return process.Usage(fmt.Errorf("the cluster has no node %q; bowline nodes lists them", args[0]))
+		}
+		return n.DrainNode(ctx, args[0])
+	})
+}
+
+// observing makes a command ask the cluster that its flags choose, within a time.
+func observing(command *cobra.Command, with member.Engines, within time.Duration, ask func(ctx context.Context, args []string, n *cluster.Observer) error) *cobra.Command {
+	flags := new(member.ClusterFlags)
 	flags.Add(command)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		return flags.Observe(cmd, with, within, func(ctx context.Context, n *cluster.Observer) error { return ask(ctx, args, n) })
+	}
 	return command
 }
 
@@ -195,25 +200,20 @@ const moveExample = `  bowline nodes
 
 // newMove waits for the end of the move: who moves a server wants to know that it runs.
 func newMove(with member.Engines) *cobra.Command {
-	var flags member.ClusterFlags
 	command := &cobra.Command{
 		Use:     "move SERVER NODE [--cluster NAME]",
 		Short:   "Have another node of a cluster run a server",
 		Long:    moveLong,
 		Example: moveExample,
 		Args:    cobra.MatchAll(atLeast("a server of which the cluster has one, and a node: bowline nodes lists both", "a node: bowline nodes lists them"), atMost(2)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.Observe(cmd, with, member.SteeringTimeout+cluster.MoveTimeout, func(ctx context.Context, n *cluster.Observer) error {
-				if err := n.MoveServer(ctx, args[0], args[1]); err != nil {
-					return err
-				}
-				cmd.PrintErrf("bowline: node %s runs %s now; what the server kept in its memory is lost\n", render.Printable(args[1]), render.Printable(args[0]))
-				return nil
-			})
-		},
 	}
-	flags.Add(command)
-	return command
+	return observing(command, with, member.SteeringTimeout+cluster.MoveTimeout, func(ctx context.Context, args []string, n *cluster.Observer) error {
+		if err := n.MoveServer(ctx, args[0], args[1]); err != nil {
+			return err
+		}
+		command.PrintErrf("bowline: node %s runs %s now; what the server kept in its memory is lost\n", render.Printable(args[1]), render.Printable(args[0]))
+		return nil
+	})
 }
 
 const keysLong = `Say when the keys of a cluster were rotated last: those that seal the questions of
@@ -232,7 +232,6 @@ all nodes are stopped.`
 // newKeys has the rotation as a command of its own below the one that only looks: who wants to know when the keys were rotated must not
 // rotate them by a word that was left out. It has the time and not an age, since the clock of this machine may differ from the one that wrote it.
 func newKeys(with member.Engines) *cobra.Command {
-	var flags member.ClusterFlags
 	var asJSON bool
 	command := &cobra.Command{
 		Use:     "keys [--cluster NAME]",
@@ -240,52 +239,41 @@ func newKeys(with member.Engines) *cobra.Command {
 		Long:    keysLong,
 		Example: "  bowline keys\n  bowline keys rotate",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.Observe(cmd, with, member.SteeringTimeout, func(ctx context.Context, n *cluster.Observer) error {
-				status, err := n.KeysStatus(ctx)
-				if err != nil {
-					return err
-				}
-				return printKeys(cmd, status, asJSON)
-			})
-		},
 	}
-	flags.Add(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON: an object")
 	command.AddCommand(newKeysRotate(with))
-	return command
+	return observing(command, with, member.SteeringTimeout, func(ctx context.Context, _ []string, n *cluster.Observer) error {
+		status, err := n.KeysStatus(ctx)
+		if err != nil {
+			return err
+		}
+		return printKeys(command, status, asJSON)
+	})
 }
 
 // newKeysRotate has time for a node that was killed lately: its lease has to end before it is not waited for.
 func newKeysRotate(with member.Engines) *cobra.Command {
-	var flags member.ClusterFlags
 	command := &cobra.Command{
 		Use:     "rotate [--cluster NAME]",
 		Short:   "Replace the keys that the nodes of a cluster share",
 		Long:    keysRotateLong,
 		Example: "  bowline keys rotate --cluster prod",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.Observe(cmd, with, member.SteeringTimeout+cluster.RotateTimeout, func(ctx context.Context, n *cluster.Observer) error {
-				if err := n.RotateKeys(ctx); err != nil {
-					return err
-				}
-				cmd.PrintErrln("bowline: the new keys are in use; what was made with the old ones is accepted for two hours more")
-				return nil
-			})
-		},
 	}
-	flags.Add(command)
-	return command
+	return observing(command, with, member.SteeringTimeout+cluster.RotateTimeout, func(ctx context.Context, _ []string, n *cluster.Observer) error {
+		if err := n.RotateKeys(ctx); err != nil {
+			return err
+		}
+		command.PrintErrln("bowline: the new keys are in use; what was made with the old ones is accepted for two hours more")
+		return nil
+	})
 }
 
 // printKeys says how the keys are. The time is that of the machine that has rotated them. A rotation that was broken off is nothing that
 // hurts: the old keys are in use. But who has begun it may believe that it is done.
 func printKeys(cmd *cobra.Command, status cluster.KeysStatus, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(status)
+		return render.JSON(cmd.OutOrStdout(), status)
 	}
 	last := "never"
 	if !status.Rotated.IsZero() {
