@@ -1,9 +1,11 @@
 package authtest
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/sha256"
 	"encoding/base64"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,10 +16,14 @@ import (
 )
 
 // Protect returns a minimal resource server. It passes a request on to next if s issued
-// its token for the resource of s, and challenges all other requests. To rewrite the
-// challenges, use Lie with the endpoint Challenge.
+// its token for the resource of s, and challenges all other requests; see also
+// Options.CallsOnly. To rewrite the challenges, use Lie with the endpoint Challenge.
 func (s *Server) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.options.CallsOnly && isOpen(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		refused := s.admit(r)
 		if refused == nil {
 			next.ServeHTTP(w, r)
@@ -31,6 +37,13 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 		}
 		refused.write(w, r)
 	})
+}
+
+// isOpen reports whether a request has a message that is no call of a tool. It leaves the body as it was.
+func isOpen(r *http.Request) bool {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return err == nil && len(body) > 0 && !bytes.Contains(body, []byte("tools/call"))
 }
 
 // RotateNonce makes the server require another nonce in proofs from now on.

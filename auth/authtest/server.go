@@ -54,6 +54,8 @@ type Options struct {
 	Clients   []Client          // the clients that are registered from the start
 	Documents map[string]Client // client id metadata documents, by URL; nothing is fetched
 
+	CallsOnly bool // Protect wants tokens for calls of tools only: who has no login sees lists
+
 	KeepRefresh bool // refresh tokens do not rotate
 	DPoPNonces  bool // proofs need a nonce
 	DevicePolls int  // how many polls of a device are answered with "wait"

@@ -73,21 +73,27 @@ func (w way) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
 func between(lie func(next http.RoundTripper, r *http.Request, call []byte) (*http.Response, error)) func(http.RoundTripper) http.RoundTripper {
 	var calls atomic.Int32
 	return func(next http.RoundTripper) http.RoundTripper {
-		return way(func(r *http.Request) (*http.Response, error) {
-			if r.Method != http.MethodPost {
-				return next.RoundTrip(r)
-			}
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				return nil, err
-			}
-			r = withBody(r, body)
+		return posts(next, func(r *http.Request, body []byte) (*http.Response, error) {
 			if !bytes.Contains(body, []byte(`"tools/call"`)) || calls.Add(1) != 10 {
 				return next.RoundTrip(r)
 			}
 			return lie(next, r, body)
 		})
 	}
+}
+
+// posts passes messages to a function, with their text, and the other requests on.
+func posts(next http.RoundTripper, each func(r *http.Request, body []byte) (*http.Response, error)) http.RoundTripper {
+	return way(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodPost {
+			return next.RoundTrip(r)
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		return each(withBody(r, body), body)
+	})
 }
 
 func withBody(r *http.Request, body []byte) *http.Request {
@@ -131,15 +137,8 @@ func requestTwice(next http.RoundTripper, r *http.Request, call []byte) (*http.R
 func answersTwice(next http.RoundTripper) http.RoundTripper {
 	var calls int
 	var before string
-	return way(func(r *http.Request) (*http.Response, error) {
-		if r.Method != http.MethodPost {
-			return next.RoundTrip(r)
-		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		response, err := next.RoundTrip(withBody(r, body))
+	return posts(next, func(r *http.Request, body []byte) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
 		if !bytes.Contains(body, []byte(`"tools/call"`)) {
 			return response, err
 		}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -288,19 +287,7 @@ func protectedServer(t *testing.T) string {
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 	listening := httptest.NewUnstartedServer(nil)
 	resource := "http://" + listening.Listener.Addr().String() + "/mcp"
-	protected := authtest.Start(t, authtest.Options{Resource: resource}).Protect(endpoint)
-	listening.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if len(body) > 0 && !bytes.Contains(body, []byte("tools/call")) {
-			endpoint.ServeHTTP(w, r)
-			return
-		}
-		protected.ServeHTTP(w, r)
-	})
+	listening.Config.Handler = authtest.Start(t, authtest.Options{Resource: resource, CallsOnly: true}).Protect(endpoint)
 	listening.Start()
 	t.Cleanup(func() {
 		endpoint.Close(time.Second)

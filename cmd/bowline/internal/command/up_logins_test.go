@@ -3,7 +3,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,21 +37,9 @@ func halfOpen(t *testing.T, o authtest.Options) (as *authtest.Server, resource s
 	})
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 	behind := httptest.NewUnstartedServer(nil)
-	o.Resource = "http://" + behind.Listener.Addr().String() + "/mcp"
+	o.Resource, o.CallsOnly = "http://"+behind.Listener.Addr().String()+"/mcp", true
 	as = authtest.Start(t, o)
-	protected := as.Protect(endpoint)
-	behind.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if len(body) > 0 && !bytes.Contains(body, []byte("tools/call")) {
-			endpoint.ServeHTTP(w, r)
-			return
-		}
-		protected.ServeHTTP(w, r)
-	})
+	behind.Config.Handler = as.Protect(endpoint)
 	behind.Start()
 	t.Cleanup(func() {
 		endpoint.Close(time.Second)
