@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/network"
 )
 
@@ -33,6 +35,10 @@ type Web struct {
 	// Hosts are the names under which the door is reached, beside localhost and IP addresses. A request for another name
 	// is refused: a page of another site may have sent it (DNS rebinding).
 	Hosts []string
+
+	// Audit hears of each request that has shown a wrong token or code, and of each that would have acted and was refused. Whoever reaches the address decides how many these are: Write of an
+	// audit.Trail bounds how many it keeps. Nil: nobody does.
+	Audit func(context.Context, audit.Record)
 }
 
 // A guard decides what a request may do at one door.
@@ -46,6 +52,8 @@ const (
 	// Browsers take a cookie with the prefix of the second only from this host, over TLS.
 	plainCookie, secureCookie = "bowline-admin", "__Host-bowline-admin"
 	formField                 = "form" // proves that the page was read, and not only its cookie sent
+
+	loginPath = "/login/" // a code follows
 )
 
 // checked refuses what another site may have sent, whatever it asks for, and says what browsers may do with answers: load nothing from elsewhere,
@@ -59,12 +67,17 @@ func (g guard) checked(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers hide the origin of a form from its own site, too
 		header.Set("Cache-Control", "no-store")
 		if !g.local && !g.isHost(r.Host) {
+			g.kept(r, "the request is for a host that is not served here")
 			say(w, http.StatusForbidden, "nothing is served here for the host "+quoted(r.Host)+": use an IP address, or the name that this address was opened with")
 			return
 		}
 		if !g.local && !fromHere(r) {
+			g.kept(r, "the request comes from another site")
 			say(w, http.StatusForbidden, "the request comes from another site")
 			return
+		}
+		if g.guesses(r) { // also where everybody may read: the answer shows whether the token was right
+			g.denied(r, "a wrong token")
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		next.ServeHTTP(w, r)
@@ -124,9 +137,13 @@ func (g guard) acts(next http.HandlerFunc) http.Handler {
 		byPage := !g.local && !g.bearer(r)
 		switch {
 		case byPage && !g.cookie(r):
+			if !g.guesses(r) { // else there is a record already
+				g.denied(r, "no token")
+			}
 			unauthorized(w, r)
 		case !readForm(w, r):
 		case byPage && !equal(r.PostFormValue(formField), g.secret("form")):
+			g.denied(r, "the form is not one of the page")
 			fail(w, r, http.StatusForbidden, errors.New("the form is not one of this page: load the page again"))
 		default:
 			next(w, r)
@@ -169,8 +186,38 @@ func (g guard) seen(r *http.Request, report Report) Report {
 
 // bearer reports whether a program has shown the token.
 func (g guard) bearer(r *http.Request) bool {
+	token, shown := shownBy(r)
+	return shown && g.isToken(token)
+}
+
+// guesses reports whether a program has shown a token that is not the right one.
+func (g guard) guesses(r *http.Request) bool {
+	token, shown := shownBy(r)
+	return shown && !g.local && !g.isToken(token)
+}
+
+func shownBy(r *http.Request) (token string, shown bool) {
 	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
-	return found && strings.EqualFold(scheme, "bearer") && g.isToken(token)
+	return token, found && strings.EqualFold(scheme, "bearer")
+}
+
+// kept records that a request was kept from acting. What only looks is refused without a record: pages of other sites are full of it.
+func (g guard) kept(r *http.Request, why string) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		g.denied(r, why)
+	}
+}
+
+// denied records a request that was refused for what it has shown, or has not. Its query may have a secret, and so may a path for a login.
+func (g guard) denied(r *http.Request, why string) {
+	if g.web.Audit == nil {
+		return
+	}
+	path := r.URL.Path
+	if strings.HasPrefix(path, loginPath) {
+		path = loginPath
+	}
+	g.web.Audit(r.Context(), audit.Record{Time: time.Now(), Event: "admin door", Address: r.RemoteAddr, Name: r.Method + " " + path, Outcome: "denied", Reason: why})
 }
 
 // isToken is false for everything if there is no token, an empty one included.

@@ -27,6 +27,7 @@ func (e *entrance) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !e.local && !e.isToken(r.PostFormValue("token")) {
+		e.denied(r, "a wrong token")
 		fail(w, r, http.StatusUnauthorized, errors.New("this is not the admin token"))
 		return
 	}
@@ -66,6 +67,7 @@ If you see this at once, somebody else may have used it: then remove the file of
 // address.
 func (e *entrance) useCode(w http.ResponseWriter, r *http.Request) {
 	if e.web.Token == "" || !e.codes.redeem(r.PathValue("code")) {
+		e.denied(r, "a wrong or used code")
 		say(w, http.StatusUnauthorized, usedCode)
 		return
 	}

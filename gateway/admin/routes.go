@@ -63,7 +63,7 @@ func (e *entrance) routes() http.Handler {
 	mux.HandleFunc("GET /page.js", asset("text/javascript", pageJS))
 	mux.HandleFunc("GET /page.svg", asset("image/svg+xml", pageIcon))
 	mux.HandleFunc("POST /login", e.login)
-	mux.HandleFunc("GET /login/{code}", e.useCode)
+	mux.HandleFunc("GET "+loginPath+"{code}", e.useCode)
 	mux.Handle("POST /v1/code", e.acts(e.newCode))
 	return e.checked(mux)
 }

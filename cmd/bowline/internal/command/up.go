@@ -301,7 +301,7 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 	shown := u.joining.shown(&operated{g, endpoint, file, func() error { return u.reload(cmd, g) }, u.end, &u.audit, &u.access})
 	return doors.Open(shown, doors.Options{
 		File: u.path, Socket: u.socket, Page: u.page, Probes: u.probes, NoTry: u.noTry, Insecure: u.insecure,
-		Say: sayTo(cmd),
+		Say: sayTo(cmd), Audit: u.audit.write(),
 	})
 }
 

@@ -134,10 +134,15 @@ func (t *trailing) unsent() uint64 {
 
 // add makes a gateway write its records.
 func (t *trailing) add(o *gateway.Options) {
-	if t.trail == nil {
-		return
-	}
-	if o.Audit = t.trail.Write; !t.NoArguments {
+	if o.Audit = t.write(); o.Audit != nil && !t.NoArguments {
 		o.Digest = audit.Digest(t.key)
 	}
+}
+
+// write returns what takes records; nil: there is no trail.
+func (t *trailing) write() func(context.Context, audit.Record) {
+	if t.trail == nil {
+		return nil
+	}
+	return t.trail.Write
 }

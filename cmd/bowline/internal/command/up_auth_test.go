@@ -437,9 +437,10 @@ func TestAuditTrailOfAGateway(t *testing.T) {
 	bowline(t, "", "up", path, "--http", ":0").want(t, 2, "", "it was changed")
 }
 
-// Without a file, the command asks the running gateway where its trail is, and where the key, which the file of the gateway may name.
+// Without a file, the command asks the running gateway where its trail is, and where the key, which the file of the gateway may name. A wrong token that was shown at its page
+// is in that trail.
 //
-// Guarantees: G-0099.9
+// Guarantees: G-0099.9, G-0099.18
 func TestTheTrailOfARunningGateway(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -455,6 +456,11 @@ func TestTheTrailOfARunningGateway(t *testing.T) {
 		t.Fatalf("%q, %v", text, err)
 	}
 	bowline(t, "", "audit", "--file", path).want(t, 0, "one__echo", "")
+	page := &guarded{upRun: &upRun{t: t, url: up.page}}
+	if status := page.status("v1/reload", "Authorization: Bearer wr0ng"); status != http.StatusUnauthorized {
+		t.Errorf("with a wrong token the page answers %d", status)
+	}
+	bowline(t, "", "audit", "--file", path).want(t, 0, "admin door  POST /v1/reload  -  denied  0.0 ms  a wrong token", "")
 	bowline(t, "", "audit", "--file", path, "--verify").want(t, 0, "whole: records 1 to ", "")
 	if info, err := os.Stat(filepath.Join(filepath.Dir(path), "trail.key")); err != nil || info.Mode().Perm()&0o077 != 0 {
 		t.Errorf("the key: %v, %v", info, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 )
 
 // Options say where the doors of a gateway are.
@@ -21,6 +22,8 @@ type Options struct {
 	NoTry    bool         // the page calls no tools
 	Insecure bool         // the page may be reached by other machines
 	Say      func(string) // is told where the page is, and what does not work
+
+	Audit func(context.Context, audit.Record) // hears of what the page refuses; nil: nobody does
 }
 
 // Off in place of an address means no page.
@@ -80,7 +83,7 @@ func (d *Doors) openPage(o Options) error {
 	}
 	host, _, _ := net.SplitHostPort(o.Page) // it is one: something listens there
 	address := urlOf(listener)
-	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}, URL: address, NoTry: o.NoTry}))
+	d.serve(listener, d.door.Web(admin.Web{Token: token, Open: isHere, Hosts: []string{host}, URL: address, NoTry: o.NoTry, Audit: o.Audit}))
 	o.Say("the page is " + address + "; " + how)
 	return nil
 }
