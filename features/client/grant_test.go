@@ -247,6 +247,51 @@ func TestSubscriptionThatIsNotGrantedAgain(t *testing.T) {
 	})
 }
 
+// A server may refuse a resource that the session wants still, and grant it later. Each Subscribe gets the answer that the server
+// gives then.
+//
+// Guarantees: G-0030.5
+func TestSubscribeAsksAServerThatHasRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuses := true
+		s := onSecondLink(grantingServer(), func(f frame) []string {
+			if f.Method != protocol.MethodListen || !refuses {
+				return nil
+			}
+			return f.grantsOnly(`["file:///b"]`)
+		})
+		session, err := connect(t, s, client.Options{}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		subscribe := func() error {
+			return session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"})
+		}
+		if err := subscribe(); err != nil {
+			t.Fatal(err)
+		}
+		reconnect(t, s, session)
+		synctest.Wait()
+		for range 2 {
+			before := len(s.received(protocol.MethodListen))
+			if err := subscribe(); err == nil {
+				t.Error("Subscribe succeeded at a server that refuses, want an error")
+			}
+			if got := len(s.received(protocol.MethodListen)) - before; got != 1 {
+				t.Errorf("the server was asked %d times, want once", got)
+			}
+		}
+		refuses = false
+		if err := subscribe(); err != nil {
+			t.Errorf("Subscribe failed with %v at a server that accepts it now", err)
+		}
+		before := len(s.received(protocol.MethodListen))
+		if err := subscribe(); err != nil || len(s.received(protocol.MethodListen)) != before {
+			t.Errorf("Subscribe returned %v, and the server was asked again; it has accepted before", err)
+		}
+	})
+}
+
 // A server that does not acknowledge a subscription delays Restored by the timeout of a
 // request only. If it does so later, everything granted counts as changed.
 //

@@ -75,6 +75,15 @@ func (r *reports) listen(s Session, changed bool) {
 	r.listenLocked(s, changed)
 }
 
+// listenFor is listen for a subscriber of a resource. If the server p has refused that resource, it is asked again.
+func (r *reports) listenFor(s Session, p Server, uri string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.listening
+	refused := l != nil && l.granted != nil && l.epoch == p.Epoch() && !slices.Contains(l.granted.ResourceSubscriptions, uri)
+	r.listenLocked(s, refused)
+}
+
 // listenLocked is listen for a caller that holds the lock.
 func (r *reports) listenLocked(s Session, changed bool) {
 	if changed {

@@ -123,7 +123,7 @@ func (r *reports) ask(ctx context.Context, c Caller, p Server, uri string) error
 	}
 	ctx, cancel := c.Limited(ctx)
 	defer cancel()
-	r.listen(c.Session(), false)
+	r.listenFor(c.Session(), p, uri)
 	err := r.awaitGrant(ctx, c, p, uri)
 	if err == nil || errors.As(err, new(*conn.CallError)) {
 		return err
