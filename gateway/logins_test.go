@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -376,6 +377,35 @@ func TestALoginThatEnds(t *testing.T) {
 	}
 	if pages != 2 || len(v.tokensFor(`"ada 3"`)) == 0 {
 		t.Errorf("%d pages were opened", pages)
+	}
+}
+
+// A login that fails is recorded with its user and its server, and without the text of the authorization server.
+//
+// Guarantees: G-0099.7
+func TestAFailedLoginIsRecorded(t *testing.T) {
+	v := newVault(t, protocol.Latest, `{"login":"user"}`, authtest.Options{})
+	ada := v.connect(protocol.Latest, "ada", func(page string) string {
+		v.as.Lie(authtest.Token, func(a *authtest.Answer) {
+			a.Status, a.Object = http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": "s3cret"}
+		})
+		if text := v.visit(page); strings.Contains(text, "You are logged in") {
+			t.Error(text)
+		}
+		return protocol.ElicitAccept
+	})
+	if result := v.call(ada, "ada"); !result.IsError {
+		t.Error(result.Content.Text())
+	}
+	if got, want := v.records.about("login"), []string{"token ada  a/ failed"}; !slices.Equal(got, want) {
+		t.Errorf("records of logins: %q, want %q", got, want)
+	}
+	v.records.mu.Lock()
+	defer v.records.mu.Unlock()
+	for _, r := range v.records.all {
+		if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), "s3cret") {
+			t.Errorf("%s, %v", text, err)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ func (c *clustered) Nodes(ctx context.Context) (string, []admin.NodeReport) {
 func (o *operated) Report() admin.Report {
 	r := o.Gateway.Report()
 	r.Denied = o.access.denied()
+	r.PagesRefused += o.access.pages.Load()
 	if r.Endpoint, r.File = o.endpoint, o.file; o.audit.trail != nil {
 		r.AuditFile, r.AuditKey = o.audit.File, o.audit.Key
 		r.AuditLost, r.AuditUnsent = o.audit.trail.Lost(), o.audit.unsent()

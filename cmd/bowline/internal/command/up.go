@@ -388,7 +388,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 	mux := http.NewServeMux()
 	addEndpoints(mux, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { endpoint.ServeHTTP(w, u.access.withToken(r)) }))
 	if at := u.access.loginsAt(listener); at != "" {
-		mux.Handle(loginsPath, u.access.guardPages(g.LoginPages(at)))
+		mux.Handle(loginsPath, u.access.guardPages(g.LoginPages(at), u.audit.write()))
 	}
 	if err := u.joining.node.Serve(mux); err != nil {
 		return err

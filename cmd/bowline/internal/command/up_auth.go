@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/auth/resource"
 	"github.com/bowline-mcp/bowline/auth/tokens"
@@ -20,7 +21,9 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -46,6 +49,7 @@ type access struct {
 	inClear     network.Proxies                    // who may send requests without TLS; nil: everybody
 	public      string                             // the URL that clients use; "": where it listens
 	endpoint    atomic.Pointer[streamable.Handler] // nil until it is served
+	pages       atomic.Int64                       // how many requests at the pages for logins were refused since they came in clear
 }
 
 // addFlags names the flags. What a file says holds without them.
@@ -205,10 +209,16 @@ func (a *access) guarded() streamable.HandlerOptions {
 	return o
 }
 
-// guardPages refuses browsers that come in clear, as guarded does programs.
-func (a *access) guardPages(pages http.Handler) http.Handler {
+// guardPages refuses browsers that come in clear, as guarded does programs. Each has a record, in which the link is not; trail may be nil.
+func (a *access) guardPages(pages http.Handler, trail func(context.Context, audit.Record)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.isExposed(r) {
+			a.pages.Add(1)
+			if trail != nil {
+				trail(r.Context(), audit.Record{
+					Time: time.Now(), Event: "login page", Address: r.RemoteAddr, Outcome: string(server.OutcomeDenied), Status: http.StatusForbidden, Reason: "the request came in clear",
+				})
+			}
 			http.Error(w, exposed, http.StatusForbidden)
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"math/big"
@@ -26,8 +27,10 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/google/go-cmp/cmp"
 )
 
 // callWith calls a tool of one as a client with a token.
@@ -218,11 +221,14 @@ func ownAddress(t *testing.T) string {
 }
 
 // TestWhoMaySendTokensInClear starts gateways without TLS on all addresses. Requests from this machine and from a trusted proxy are served; all others are refused before
-// their token is looked at, and counted. With --insecure, nobody is.
+// their token is looked at, and so are browsers at the pages for logins; each is counted and has a record. With --insecure, nobody is.
 //
-// Guarantees: G-0097.6, G-0097.11, G-0097.12
+// Guarantees: G-0097.6, G-0097.11, G-0097.12, G-0099.19
 func TestWhoMaySendTokensInClear(t *testing.T) {
-	own := ownAddress(t)
+	own, name := ownAddress(t), "localhost"
+	if own != "" {
+		name = own
+	}
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	ada := newUser(t, "token", "add", "ada")
@@ -244,7 +250,7 @@ func TestWhoMaySendTokensInClear(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), "mcp.json")
 		mcpFile(t, path, "one")
-		addBlock(t, path, `{"trustedProxies": [`+c.proxies+`]}`)
+		addBlock(t, path, `{"url": "http://`+name+`/mcp", "trustedProxies": [`+c.proxies+`], "audit": {"file": "audit.jsonl", "sync": true}}`)
 		up := &guarded{upRun: startUpAt(t, path, "0.0.0.0:0", c.flags...)}
 		at, err := url.Parse(up.url)
 		if err != nil {
@@ -260,6 +266,14 @@ func TestWhoMaySendTokensInClear(t *testing.T) {
 			continue
 		}
 		up.url = "http://" + own + ":" + at.Port() + "/mcp"
+		page, err := http.Get("http://" + own + ":" + at.Port() + "/login/s3cret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		page.Body.Close()
+		if refused := reportOf(t, path).PagesRefused; (page.StatusCode == http.StatusForbidden) != (c.good == 403) || refused != 1 {
+			t.Errorf("%s, %q: the pages for logins answer %d, and %d requests are counted there", c.proxies, c.flags, page.StatusCode, refused)
+		}
 		forwarded := up.status("", forged, "X-Forwarded-For: 127.0.0.1")
 		if status := up.status("", good); status != c.good || forwarded != c.forged {
 			t.Errorf("%s, %q: a token gets %d, want %d, and a forged one %d, want %d", c.proxies, c.flags, status, c.good, forwarded, c.forged)
@@ -268,7 +282,39 @@ func TestWhoMaySendTokensInClear(t *testing.T) {
 			t.Errorf("%s, %q: %d are counted as refused in clear", c.proxies, c.flags, denied)
 		}
 		up.end()
+		want := map[string]int{}
+		if c.good == 403 {
+			want = map[string]int{"": 2, "login page": 1}
+		}
+		if diff := cmp.Diff(want, refusedIn(t, filepath.Join(filepath.Dir(path), "audit.jsonl"), own, ada, "s3cret")); diff != "" {
+			t.Errorf("%s, %q: records of what was refused in clear (-want +got):\n%s", c.proxies, c.flags, diff)
+		}
 	}
+}
+
+// refusedIn counts the records of a trail with status 403 and this address, by their event. Secrets are not in it.
+func refusedIn(t *testing.T, path, from string, secrets ...string) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(string(text), secret) {
+			t.Errorf("%q is in the trail", secret)
+		}
+	}
+	counted := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		var r audit.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Status == http.StatusForbidden && r.Outcome == "denied" && strings.HasPrefix(r.Address, from+":") {
+			counted[r.Event]++
+		}
+	}
+	return counted
 }
 
 // TestExposed asks about the sockets from which requests come.
@@ -310,7 +356,7 @@ func TestExposed(t *testing.T) {
 			t.Errorf("%q, with TLS %t: %d %s, want %d", c.from, c.secure, denied.Status, denied.Text, c.want)
 		}
 		w := httptest.NewRecorder()
-		c.of.guardPages(http.NotFoundHandler()).ServeHTTP(w, r)
+		c.of.guardPages(http.NotFoundHandler(), nil).ServeHTTP(w, r)
 		if refused := c.want == http.StatusForbidden; refused != (w.Code == http.StatusForbidden) || refused && !strings.Contains(w.Body.String(), "use https") {
 			t.Errorf("%q, with TLS %t: the pages for logins answer %d", c.from, c.secure, w.Code)
 		}
