@@ -35,7 +35,7 @@ func TestACodeLogsInOnce(t *testing.T) {
 			t.Helper()
 			got := ask(web, "GET", path)
 			cookies := got.Result().Cookies()
-			if got.Code != code || (len(cookies) == 1) != (code == 303) {
+			if got.Code != code || (len(cookies) == 1) != (code == 303) || (got.Header().Get("Set-Cookie") == "") != (code == 401) {
 				t.Fatalf("%s: %d, %v", what, got.Code, cookies)
 			}
 			if code == 303 && len(states(page(web, "/", with("Cookie", cookies[0].Name+"="+cookies[0].Value)))) != 1 {

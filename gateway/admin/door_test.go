@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -51,6 +53,15 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"a frame of another site", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "iframe")), 200, 403, 403},
 		{"a link of another site", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "document")), 200, 200, 200},
 		{"an address that a person has typed", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "none")), 200, 200, 200},
+		{"another host that acts", "POST", "/v1/reload", do(token, host("evil.example.com")), 204, 403, 403},
+		{"an origin that is none", "POST", "/v1/reload", do(token, with("Origin", "http://%")), 204, 403, 403},
+		{"its own page", "POST", "/v1/reload", do(token, with("Sec-Fetch-Site", "same-origin"), with("Sec-Fetch-Mode", "cors"), with("Sec-Fetch-Dest", "empty")), 204, 204, 204},
+		{"a form of another site", "POST", "/v1/reload", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "navigate"), with("Sec-Fetch-Dest", "document")), 204, 403, 403},
+		{"a document that another site loads", "GET", "/v1/report", do(token, with("Sec-Fetch-Site", "cross-site"), with("Sec-Fetch-Mode", "no-cors"), with("Sec-Fetch-Dest", "document")), 200, 403, 403},
+		{"the token under another scheme", "GET", "/v1/report", do(with("Authorization", "Basic t0ken")), 200, 200, 401},
+		{"the token without a scheme", "GET", "/v1/report", do(with("Authorization", "t0ken")), 200, 200, 401},
+		{"another cookie", "GET", "/v1/report", do(with("Cookie", plainCookie+"=t0ken")), 200, 200, 401},
+		{"another cookie, for what servers have written", "GET", "/v1/stderr/files", do(with("Cookie", plainCookie+"=t0ken")), 200, 401, 401},
 		{"a form without a cookie", "POST", "/v1/reload", do(form("form=x")), 303, 401, 401},
 	} {
 		f := newFake(files())
@@ -67,7 +78,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			if acted := len(f.did()) > before; acted != (got.Code == 204 || got.Code == 303) {
 				t.Errorf("%s, %s: %d, and acted: %v", c.what, name, got.Code, acted)
 			}
-			if got.Code == 401 && got.Header().Get("WWW-Authenticate") == "" {
+			if got.Code == 401 && got.Result().Header.Get("WWW-Authenticate") == "" {
 				t.Errorf("%s, %s: it does not say how", c.what, name)
 			}
 		}
@@ -175,6 +186,42 @@ func TestProbes(t *testing.T) {
 	probes("draining", map[string]int{"/livez": 200, "/readyz": 503, "/readyz?server=files": 503})
 }
 
+// Each answer says what it is before it begins, and a refusal is all that is said: nothing of what was refused follows it. What cannot be encoded is no
+// half answer.
+//
+// Guarantees: G-0091.2, G-0091.3
+func TestWhatAnAnswerIs(t *testing.T) {
+	f := newFake(files())
+	const text, program = "text/plain; charset=utf-8", "application/json"
+	for _, c := range []struct {
+		method, target, kind string
+		change               []func(*http.Request)
+		status               int
+		body                 string // "": any
+	}{
+		{"GET", "/livez", text, nil, 200, "ok\n"},
+		{"GET", "/v1/report", program, nil, 200, ""},
+		{"GET", "/servers/nobody", text, nil, 404, "no such server\n"},
+		{"GET", "/v1/audit", program, do(token), 404, `{"error":` + strconv.Quote(errNoTrail.Error()) + "}\n"},
+		{"POST", "/v1/code", program, do(token), 403, `{"error":"only the socket gives codes"}` + "\n"},
+		{"POST", "/login", text, do(form("token=wrong")), 401, "this is not the admin token\n"},
+		{"POST", "/login", text, do(form("token=" + strings.Repeat("a", maxForm))), 413, "the form has more than 262144 bytes\n"},
+		{"POST", "/v1/reload", program, do(token, with("Content-Type", "application/x-www-form-urlencoded; charset")), 400, `{"error":"mime: invalid media parameter"}` + "\n"},
+	} {
+		got := ask(serveWeb(t, f, true), c.method, c.target, c.change...)
+		if kind := got.Result().Header.Get("Content-Type"); got.Code != c.status || kind != c.kind || c.body != "" && got.Body.String() != c.body {
+			t.Errorf("%s %s: %d, %q\n%s", c.method, c.target, got.Code, kind, got.Body)
+		}
+	}
+	if got := ask(New(f).Local(), "POST", "/login", form("")); got.Code != 303 {
+		t.Errorf("a login at the socket, which needs no token: %d %s", got.Code, got.Body)
+	}
+	f.report.Servers[0].P50 = math.NaN()
+	if got := ask(serveWeb(t, f, true), "GET", "/v1/report"); got.Code != 500 || got.Result().Header.Get("Content-Type") != text || !strings.HasSuffix(got.Body.String(), "NaN\n") {
+		t.Errorf("a report that cannot be encoded: %d %s", got.Code, got.Body)
+	}
+}
+
 // A body that is too large is not read.
 //
 // Guarantees: G-0091.2
@@ -182,7 +229,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	f := newFake(files())
 	h := serveWeb(t, f, true)
 	g := guard{web: Web{Token: "t0ken"}}
-	for size, want := range map[int]int{10: 303, maxForm: 413} {
+	for size, want := range map[int]int{10: 303, maxForm - 100: 303, maxForm: 413} {
 		got := ask(h, "POST", "/v1/reload", form("x="+strings.Repeat("a", size)+"&form="+g.secret("form")), with("Cookie", plainCookie+"="+g.secret("cookie")))
 		if got.Code != want {
 			t.Errorf("%d bytes: %d %s", size, got.Code, got.Body)

@@ -26,6 +26,9 @@ func TestFormOfASchema(t *testing.T) {
 	if want := []string{"b choice ", "s text x", "must text ", "i number ", "n number 1.5", "e choice ", "o json ", "l json ", "any json "}; whole || !slices.Equal(kinds, want) {
 		t.Errorf("the fields are %q, want %q", kinds, want)
 	}
+	if fields[3].Whole == fields[4].Whole || !fields[3].Whole {
+		t.Errorf("an integer is whole: %v, a number: %v", fields[3].Whole, fields[4].Whole)
+	}
 	if fields[0].Label() != "Be" || fields[1].Label() != "s" || len(fields[5].Choices) != 3 || fields[5].Choices[0] != (choice{`"a"`, "a"}) {
 		t.Errorf("the fields are %+v", fields)
 	}
@@ -43,6 +46,9 @@ func TestFormOfASchema(t *testing.T) {
 			t.Errorf("%q: %s, %v; want %s %s", test.entered, got, err, test.want, test.problem)
 		}
 	}
+	if given, _ := fieldsOf(json.RawMessage(`{"properties": {"o": {"type": "object", "default": "x"}}}`)); given[0].Value != `"x"` {
+		t.Errorf("a default of what is entered as JSON is %s", given[0].Value)
+	}
 	if fields, _ := fieldsOf(json.RawMessage(`{"type": "object"}`)); len(fields) != 0 {
 		t.Errorf("a tool without arguments: %+v", fields)
 	}
@@ -51,6 +57,10 @@ func TestFormOfASchema(t *testing.T) {
 		if !whole || len(fields) != 1 {
 			t.Errorf("%s: %+v", odd, fields)
 			continue
+		}
+		fields[0].Value = ""
+		if _, err := argumentsOf(fields, whole); err == nil || err.Error() != "arguments is required" {
+			t.Errorf("%s: nothing is entered, and the problem is %v", odd, err)
 		}
 		fields[0].Value = `{"a": 1}`
 		if got, err := argumentsOf(fields, whole); string(got) != `{"a": 1}` || err != nil {

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"html/template"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,6 +52,35 @@ func TestWhoActsIsAnswered(t *testing.T) {
 	})
 }
 
+// patient takes ten seconds for an action, unless who has asked for it leaves.
+type patient struct{ *fake }
+
+func (patient) Reload(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if <-ctx.Done(); ctx.Err() == context.Canceled {
+		return errBroken
+	}
+	return nil
+}
+
+// The time in which a form has to come is not the time of what it asks for.
+//
+// Guarantees: G-0091.2, G-0091.3
+func TestAnActionMayTakeLongerThanItsForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(patient{newFake(files())})
+		defer d.Close()
+		client, end := serveOne(d.Local())
+		defer end()
+		began := time.Now()
+		io.WriteString(client, "POST /v1/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+		if got, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || got.StatusCode != 204 || time.Since(began) != 10*time.Second {
+			t.Errorf("after %v: %+v, %v", time.Since(began), got, err)
+		}
+	})
+}
+
 // slow answers after a second and a half.
 type slow struct{ *fake }
 
@@ -84,6 +115,9 @@ func TestNoHalfPage(t *testing.T) {
 		h := e.routes()
 		if got := ask(h, "GET", "/"); got.Code != http.StatusInternalServerError || strings.Contains(got.Body.String(), "half ") || strings.Contains(got.Body.String(), "<html") {
 			t.Errorf("%s: %d %s", broken, got.Code, got.Body)
+		}
+		if got := ask(h, "GET", "/"); broken == "page" && !strings.HasPrefix(got.Body.String(), `{"error":`) {
+			t.Errorf("%s: %s", broken, got.Body)
 		}
 		if broken != "page" {
 			if got := ask(h, "GET", "/page/events"); strings.Contains(got.Body.String(), "event: ") { // it returns

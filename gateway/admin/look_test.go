@@ -78,6 +78,25 @@ func TestLookOfARow(t *testing.T) {
 	}
 }
 
+// A server with a notice or a mistake comes before those that have none if it is ready; one that was stopped needs nobody.
+//
+// Guarantees: G-0091.8
+func TestOrderOfTheServers(t *testing.T) {
+	noted := []string{"n"}
+	r := Report{Servers: []ServerReport{{Name: "stopped", State: Stopped, Notices: noted, Mistake: "m"}, {Name: "fine", State: Ready}, {Name: "mistaken", State: Ready, Mistake: "m"},
+		{Name: "noted", State: Ready, Notices: noted}, {Name: "new", State: Starting, Notices: noted}, {Name: "away", State: Backoff, Mistake: "m"}, {Name: "odd", State: Misconfigured}}}
+	var got []string
+	for _, s := range r.TroubleFirst() {
+		got = append(got, s.Name)
+	}
+	if want := "odd away new mistaken noted fine stopped"; strings.Join(got, " ") != want {
+		t.Errorf("the order is %q, want %s", got, want)
+	}
+	if got := (Report{Denied: map[int]uint64{401: 2}}).Denials(); got != "requests denied: 2 with status 401" {
+		t.Errorf("the denials are %q", got)
+	}
+}
+
 // Texts and numbers are as short as a person reads them.
 //
 // Guarantees: G-0091.8
@@ -87,6 +106,12 @@ func TestWhatAPersonReads(t *testing.T) {
 	} {
 		if got := cut(text); got != want {
 			t.Errorf("%q is cut to %q", text, got)
+		}
+	}
+	whole := strings.Repeat("a", 4<<10)
+	for text, want := range map[string]string{"": "", whole: whole, whole + "b": whole + "…", whole[1:] + "é": whole[1:] + "…"} {
+		if got := start(text); got != want {
+			t.Errorf("of %d bytes %d are shown", len(text), len(got))
 		}
 	}
 	for ms, want := range map[float64]string{0: "0.0 ms", 9.94: "9.9 ms", 10: "10 ms", 9999: "9999 ms", 10_000: "10 s", 61_400: "61 s"} {
@@ -141,6 +166,28 @@ func TestRowOfAConnection(t *testing.T) {
 	}
 }
 
+// A connection of a user or a client is as its connection with the server is, with what failed last while it is not ready. One that sleeps has no status.
+//
+// Guarantees: G-0091.8
+func TestConnectionsOfClients(t *testing.T) {
+	failed := conn.Reason{Kind: conn.CrashLooping, Err: errBroken}
+	for _, c := range []struct {
+		status *conn.Status
+		state  State
+		reason string
+	}{
+		{nil, Stopped, ""},
+		{&conn.Status{State: conn.Ready, LastFailure: failed}, Ready, ""},
+		{&conn.Status{State: conn.Backoff, LastFailure: failed}, Backoff, "crash-looping: " + errBroken.Error()},
+		{&conn.Status{State: conn.Initializing}, Starting, ""},
+	} {
+		want := Connection{User: "ann", Program: "editor 2", State: c.state, Reason: c.reason, Since: noon, Calls: 3}
+		if got := ConnectionOf("ann", "editor 2", noon, 3, c.status); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
 // A reason is as long as a person reads: a server writes it, and each of its last states keeps one.
 //
 // Guarantees: G-0091.14
@@ -152,5 +199,14 @@ func TestReasonsAreBounded(t *testing.T) {
 	var s ServerReport
 	if s.Connection(conn.Status{State: conn.Backoff, Reason: why, LastFailure: why}); len(s.Reason) > maxReason+len("…") || s.LastFailure != s.Reason {
 		t.Errorf("%d and %d bytes", len(s.Reason), len(s.LastFailure))
+	}
+	for long, cut := range map[int]bool{0: false, maxReason / 2: false, maxReason - len("exited: "): false, maxReason - len("exited: ") + 1: true} {
+		text := "exited: " + strings.Repeat("a", long)
+		if got := reasonText(conn.Reason{Kind: "exited", Err: errors.New(text[len("exited: "):])}); (got != text) != cut {
+			t.Errorf("%d bytes of a cause are cut: %v, want %v", long, got != text, cut)
+		}
+	}
+	if got := reasonText(conn.Reason{Kind: "exited", Err: errors.New("exited")}); got != "exited" {
+		t.Errorf("a cause that says what the kind does: %q", got)
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -72,6 +74,24 @@ func TestOtherGatewaysAreShown(t *testing.T) {
 	}
 }
 
+// silent are other gateways that never answer.
+type silent struct{ *fake }
+
+func (silent) Nodes(ctx context.Context) (string, []NodeReport) { <-ctx.Done(); return "a", nil }
+func (silent) Move(context.Context, string, string) error       { return nil }
+
+// A report waits for the other gateways for two seconds, and no longer.
+//
+// Guarantees: G-0091.21
+func TestAReportDoesNotWaitForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if got := ask(serveWeb(t, silent{newFake(files())}, true), "GET", "/v1/report"); got.Code != 200 || time.Since(began) != 2*time.Second {
+			t.Errorf("%d after %v", got.Code, time.Since(began))
+		}
+	})
+}
+
 // What a gateway tells the others is bounded, has those in trouble first, and says how many it has left out.
 func TestWhatOtherGatewaysAreTold(t *testing.T) {
 	var r Report
@@ -89,6 +109,12 @@ func TestWhatOtherGatewaysAreTold(t *testing.T) {
 	}
 	if got := string((Report{}).Told()); got != `{"servers":[]}` {
 		t.Errorf("of no servers: %s", got)
+	}
+	long := strings.Repeat("a", maxToldText)
+	short := Report{Servers: []ServerReport{{Name: long, State: Backoff}, {Name: long + "b", State: Backoff}, {Name: "odd", P50: math.NaN()}}}
+	var three NodeServers
+	if err := json.Unmarshal(short.Told(), &three); err != nil || len(three.Servers) != 2 || three.More != 1 || three.Servers[0].Name != long || three.Servers[1].Name != long+"…" {
+		t.Errorf("of two servers with long names, and one that cannot be told: %+v, %v", three, err)
 	}
 }
 

@@ -19,7 +19,7 @@ func trail() []audit.Record {
 		{Number: 7, Time: noon, Event: audit.EventStarted},
 		{Number: 8, Time: noon, Principal: "token Ada", Client: "editor 2", Method: "tools/call", Name: "files__read", Own: "read", Server: "files", Outcome: "answered", Millis: 1.25},
 		{Number: 9, Time: noon, Principal: "token bob", Client: "claude 1", Method: "tools/call", Name: "web__go", Own: "navigate", Server: "web", Outcome: "not answered", Delivery: "unknown", Reason: "exited", Rule: "policy 3"},
-		{Number: 10, Time: noon, Method: "tools/call", Name: "files__read", Outcome: "denied"},
+		{Number: 10, Time: noon, User: "Grace", Method: "tools/call", Name: "files__read", Outcome: "denied"},
 		{Number: 11, Time: noon, Principal: "admin", Event: "restart", Server: "web", Outcome: "failed", Reason: "no such folder"},
 	}
 }
@@ -77,7 +77,7 @@ func TestRecordsAreSelected(t *testing.T) {
 	f.records = trail()
 	h := serveWeb(t, f, true)
 	for query, want := range map[string]string{
-		"": "11 10 9 8 7", "who=ADA": "8", "who=claude": "9", "who=admin": "11", "server=web": "11 9", "server=we": "", "tool=READ": "10 8", "tool=go": "9", "tool=navig": "9", "outcome=denied": "10",
+		"": "11 10 9 8 7", "who=ADA": "8", "who=claude": "9", "who=grace": "10", "who=admin": "11", "server=web": "11 9", "server=we": "", "tool=READ": "10 8", "tool=go": "9", "tool=navig": "9", "outcome=denied": "10",
 		"outcome=restart": "11", "outcome=started": "7", "server=web&outcome=not+answered": "9", "who=ada&server=web": "", "other=x": "11 10 9 8 7",
 	} {
 		for _, target := range []string{"/audit?", "/v1/audit?"} {
@@ -91,6 +91,14 @@ func TestRecordsAreSelected(t *testing.T) {
 		`data-events="/audit/events?outcome=denied&amp;server=gone&amp;tool=&amp;who=ada%22"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the form does not have %q: %s", want, got)
+		}
+	}
+	if a, b := strings.Index(got, `<option value="gone"`), strings.Index(got, `<option value="web"`); strings.Index(got, `<option value="files"`) > a || a > b {
+		t.Errorf("the servers to choose from are in no order: %s", got)
+	}
+	for outcome, want := range map[string]string{"answered": "ok ●", "tool error": "warn ⚠", "cancelled": "warn ⚠", "denied": "bad ✖", "": "bad ✖"} {
+		if row := rowOfRecord(audit.Record{Outcome: outcome}); row.Class+" "+row.Sign != want {
+			t.Errorf("a request that was %q looks %s %s, want %s", outcome, row.Class, row.Sign, want)
 		}
 	}
 	all := page(h, "/audit", token)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // serve serves a gateway at a socket, and returns its path and what ends it.
@@ -109,13 +112,78 @@ func TestAClientAsksForThePage(t *testing.T) {
 	}
 }
 
+// A client keeps no connection, also if the gateway goes on with an answer that was understood. Its answers have up to 64 MiB, and that to a request for
+// a code less; what is no success is an error, and so is what its caller gives up.
+//
+// Guarantees: G-0091.3, G-0091.6
+func TestAnswersThatAClientReads(t *testing.T) {
+	var left sync.WaitGroup
+	long := strings.Repeat("a", maxAnswer/8+1)
+	path := serveAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		left.Add(1)
+		defer left.Done()
+		if !r.Close {
+			t.Errorf("%s is not the last request of its connection", r.URL)
+		}
+		switch r.URL.Path {
+		case "/v1/report":
+			fmt.Fprintf(w, `{"file":"%s"}`, long)
+		case "/v1/pins":
+			fmt.Fprintf(w, `[{"tool":"%s"}]`, long)
+		case "/v1/events":
+			fmt.Fprintf(w, "data: {\"file\":\"%s\"}\n\n", long)
+		case "/v1/code":
+			fmt.Fprintf(w, `{"url":"%s"}`, long[:maxForm/2])
+		default:
+			w.WriteHeader(http.StatusMultipleChoices)
+			return
+		}
+		http.NewResponseController(w).Flush()
+		guard := time.NewTimer(30 * time.Second)
+		defer guard.Stop()
+		select {
+		case <-r.Context().Done(): // the client has closed
+		case <-guard.C:
+			t.Errorf("%s: the client has kept the connection", r.URL)
+		}
+	}))
+	c := Dial(path)
+	if r, err := c.Report(t.Context()); err != nil || r.File != long {
+		t.Errorf("a report of %d bytes: %v", len(r.File), err)
+	}
+	if pins, err := c.Pins(t.Context()); err != nil || len(pins) != 1 || pins[0].Tool != long {
+		t.Errorf("pins: %v", err)
+	}
+	if err := c.Watch(t.Context(), func(r Report) error {
+		if r.File != long {
+			t.Errorf("an event of %d bytes", len(r.File))
+		}
+		return errBroken
+	}); !errors.Is(err, errBroken) {
+		t.Errorf("watched: %v", err)
+	}
+	if address, err := c.Page(t.Context()); err != nil || address != long[:maxForm/2] {
+		t.Errorf("an address of %d bytes: %v", len(address), err)
+	}
+	left.Wait()
+	var refused *AnswerError
+	if err := c.Reload(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusMultipleChoices {
+		t.Errorf("no success: %v", err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if _, err := c.Report(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), path) {
+		t.Errorf("given up: %v", err)
+	}
+}
+
 // Who watches hears how it has ended: by its own context, by a gateway that is lost in the middle of an event, or by one that writes something else.
 //
 // Guarantees: G-0091.6
 func TestWatchSaysHowItEnded(t *testing.T) {
 	path := serveAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/events" {
-			io.WriteString(w, "event: report\ndata: {}\n\n: a comment\ndata: {")
+			io.WriteString(w, ": still here\n\nevent: report\ndata: {}\n\n\n: a comment\ndata: {")
 			http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}

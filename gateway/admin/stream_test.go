@@ -90,6 +90,10 @@ func TestViewersAreBounded(t *testing.T) {
 		local = d.Local() // which has its own seats
 		viewers[0].leave()
 		<-viewers[0].gone
+		next := look(t, web, "/page/events")
+		next.sees(t, 1, "page")
+		next.leave()
+		<-next.gone
 		look(t, web, "/v1/events").sees(t, 1, "report")
 		look(t, local, "/v1/events").sees(t, 1, "report")
 	})

@@ -113,7 +113,7 @@ func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 			if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != c.status || !strings.Contains(status.Body, c.to) || f.Unsent {
 				t.Fatalf("got %+v", f)
 			}
-			if want := map[string]int{"for ever": 1 + 3}[name]; want > 0 && len(asked) != want {
+			if want := map[string]int{"without end": 1 + 3}[name]; want > 0 && len(asked) != want {
 				t.Errorf("got %d requests, want %d", len(asked), want)
 			}
 		})

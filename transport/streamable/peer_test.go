@@ -15,7 +15,7 @@ import (
 )
 
 // hangLimit limits how long a test waits for something that does not come.
-const hangLimit = time.Minute
+const hangLimit = 40 * time.Second
 
 // A script answers one message. It runs on the goroutine of the peer.
 type script func(p *peer, in transport.Inbound, m jsonrpc.Message)
