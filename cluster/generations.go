@@ -20,6 +20,7 @@ type keysRecord struct {
 	Next    string       `json:"next,omitempty"` // accepted, and not used yet
 	Retired []retiredKey `json:"retired,omitempty"`
 	Rotated time.Time    `json:"rotated,omitzero"`
+	By      string       `json:"by,omitempty"` // who has rotated them, as he says
 }
 
 // A retiredKey was used until another one was.
@@ -29,11 +30,21 @@ type retiredKey struct {
 }
 
 // promoted returns the record after the second step of a rotation.
-func (r keysRecord) promoted(now time.Time) keysRecord {
+func (r keysRecord) promoted(now time.Time, by string) keysRecord {
 	r.Retired = append(slices.Clone(r.Retired), retiredKey{r.Current, now.Round(0)})
-	r.Current, r.Next, r.Rotated, r.Number = r.Next, "", now.Round(0), r.Number+1
+	r.Current, r.Next, r.Rotated, r.By, r.Number = r.Next, "", now.Round(0), by, r.Number+1
 	return r
 }
+
+// A KeysStatus says how the shared keys are, and not what they are.
+type KeysStatus struct {
+	Rotated    time.Time `json:"rotated,omitzero"`    // when they were rotated last, by the clock of who did it; zero: never
+	By         string    `json:"by,omitempty"`        // who has done that, as he says
+	IsRotating bool      `json:"isRotating,omitzero"` // a rotation has begun and not ended
+}
+
+// status returns what is said of the keys.
+func (r keysRecord) status() KeysStatus { return KeysStatus{r.Rotated, r.By, r.Next != ""} }
 
 // pruned returns the record without keys that no node accepts any more. Clocks of nodes may differ by as long as a key is kept.
 func (r keysRecord) pruned(now time.Time) keysRecord {
@@ -46,6 +57,7 @@ type generations struct {
 	begin sync.Once
 
 	mu      sync.Mutex
+	rotated func(KeysStatus) // hears of rotations; nil: nobody does
 	record  keysRecord
 	retired map[string]time.Time
 	derived map[string][]byte // by salt and purpose
@@ -69,6 +81,16 @@ func (g *generations) set(r keysRecord, now time.Time) (before keysRecord, newer
 	}
 	g.record, g.retired, g.derived = r, retired, nil
 	return before, true
+}
+
+// tell tells of a rotation.
+func (g *generations) tell(s KeysStatus) {
+	g.mu.Lock()
+	rotated := g.rotated
+	g.mu.Unlock()
+	if rotated != nil {
+		rotated(s)
+	}
 }
 
 // known returns the record that this node goes by; its Number is 0 before the first rotation.

@@ -16,6 +16,9 @@ const (
 	keysKey    = keysPrefix + "record"
 	sealKeys   = "record of keys"
 
+	// maxBy is how many bytes name who has rotated the keys.
+	maxBy = 256
+
 	// maxRetired is how many replaced keys are accepted beside the one in use.
 	maxRetired = 8
 
@@ -127,7 +130,8 @@ func (k keysStore) apply(e Entry) {
 	case r.Number < before.Number:
 		k.rewrite(e.Revision)
 	case newer && r.Current != before.Current && before.Number > 0:
-		n.log.Info("cluster: the shared keys were rotated")
+		n.log.Info("cluster: the shared keys were rotated", "by", r.By)
+		n.generations.tell(r.status())
 	}
 }
 
@@ -188,8 +192,12 @@ func (k keysStore) save(ctx context.Context, r keysRecord, revision uint64) (sav
 // RotateKeys replaces the secrets of Keys, in two steps: when all nodes accept the new ones, they are used for what is new. What was made with
 // the old ones is accepted for two hours more, which is longer than anything lasts that was made with them. Rotations at the same time are
 // one, and one that was broken off is gone on with by the next. If a node does not accept the new secrets, the old ones stay in use; a
-// node that is away sees them when it is back. The key of the cluster, from which all are derived, stays as it is.
-func (n *Node) RotateKeys(ctx context.Context) error {
+// node that is away sees them when it is back. The key of the cluster, from which all are derived, stays as it is. By says to people who does it,
+// in 256 bytes at most; nothing is decided by it.
+func (n *Node) RotateKeys(ctx context.Context, by string) error {
+	if len(by) > maxBy {
+		return fmt.Errorf("cluster: who rotates the keys is named in %d bytes at most", maxBy)
+	}
 	var began *string // what was in use at first
 	return n.persist(ctx, func(ctx context.Context) error {
 		k, err := n.openKeys(ctx)
@@ -206,15 +214,23 @@ func (n *Node) RotateKeys(ctx context.Context) error {
 		if r.Current != *began {
 			return nil // another rotation has come first, or the answer to this one was lost
 		}
-		return k.rotate(ctx, r, revision)
+		return k.rotate(ctx, r, revision, by)
 	})
+}
+
+// OnRotate says who hears that the keys were rotated, once for each rotation that this node sees: one that was away for several sees the last. It must not take long,
+// and replaces who was named before.
+func (n *Node) OnRotate(rotated func(KeysStatus)) {
+	n.generations.mu.Lock()
+	defer n.generations.mu.Unlock()
+	n.generations.rotated = rotated
 }
 
 // errKeysChanged says that another rotation has changed the record, or that an old one was read: look again.
 var errKeysChanged = fmt.Errorf("cluster: the record of shared keys has changed: %w", ErrUnavailable)
 
 // rotate makes the steps of a rotation that are left. The first names a new key, which each node accepts as soon as it sees that.
-func (k keysStore) rotate(ctx context.Context, r keysRecord, revision uint64) error {
+func (k keysStore) rotate(ctx context.Context, r keysRecord, revision uint64, by string) error {
 	if r.Next == "" {
 		if r = r.pruned(time.Now()); len(r.Retired) >= maxRetired {
 			return fmt.Errorf("cluster: the shared keys were rotated %d times lately, and what was made with the old ones is still accepted: wait for some hours", maxRetired)
@@ -232,7 +248,7 @@ func (k keysStore) rotate(ctx context.Context, r keysRecord, revision uint64) er
 	if err := k.node.awaitAccepted(ctx, r.Next); err != nil {
 		return err
 	}
-	saved, err := k.save(ctx, r.promoted(time.Now()), revision)
+	saved, err := k.save(ctx, r.promoted(time.Now(), by), revision)
 	if err == nil && !saved {
 		err = errKeysChanged
 	}
@@ -288,12 +304,6 @@ func (n *Node) lackingKey(ctx context.Context, id string) (lacking []string, err
 	return lacking, nil
 }
 
-// A KeysStatus says how the shared keys are, and not what they are.
-type KeysStatus struct {
-	Rotated    time.Time `json:"rotated,omitzero"`    // when they were rotated last, by the clock of who did it; zero: never
-	IsRotating bool      `json:"isRotating,omitzero"` // a rotation has begun and not ended
-}
-
 // KeysStatus says how the secrets of Keys are.
 func (o *Observer) KeysStatus(ctx context.Context) (KeysStatus, error) {
 	k, err := o.node.openKeys(ctx)
@@ -301,8 +311,10 @@ func (o *Observer) KeysStatus(ctx context.Context) (KeysStatus, error) {
 		return KeysStatus{}, err
 	}
 	r, _, err := k.load(ctx)
-	return KeysStatus{r.Rotated, r.Next != ""}, err
+	return r.status(), err
 }
 
 // RotateKeys replaces the secrets of Keys, as that of Node does.
-func (o *Observer) RotateKeys(ctx context.Context) error { return o.node.RotateKeys(ctx) }
+func (o *Observer) RotateKeys(ctx context.Context, by string) error {
+	return o.node.RotateKeys(ctx, by)
+}

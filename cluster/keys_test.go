@@ -53,13 +53,17 @@ func observer(t *testing.T, s *clustertest.Service) *cluster.Observer {
 }
 
 // During a rotation each node accepts what any makes, although news reach them at different times. Then the new key is used, and the old one is accepted for two hours. An engine that
-// has lost the record gets it back, and a node that joins uses the new key from the beginning.
+// has lost the record gets it back, and a node that joins uses the new key from the beginning. Each node hears once who has done it.
 //
-// Guarantees: G-0081.7
+// Guarantees: G-0081.7, G-0099.20
 func TestKeysAreRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, engines, service := threeNodes(t)
 		users, o := keyUsers(nodes[:]...), observer(t, service)
+		heard := make(chan cluster.KeysStatus, 2*len(nodes))
+		for _, n := range nodes {
+			n.OnRotate(func(s cluster.KeysStatus) { heard <- s })
+		}
 		if status, err := o.KeysStatus(t.Context()); !status.Rotated.IsZero() || err != nil {
 			t.Errorf("before: %+v, %v", status, err)
 		}
@@ -73,7 +77,7 @@ func TestKeysAreRotated(t *testing.T) {
 		}
 		first := users[0]()[0]
 		done := make(chan error, 1)
-		go func() { done <- o.RotateKeys(t.Context()) }()
+		go func() { done <- o.RotateKeys(t.Context(), "ada") }()
 		for over := false; !over; {
 			select {
 			case err := <-done:
@@ -95,8 +99,17 @@ func TestKeysAreRotated(t *testing.T) {
 				t.Errorf("node %d has %x after the rotation, before %x", i, now, first)
 			}
 		}
-		if status, err := o.KeysStatus(t.Context()); time.Since(status.Rotated) > time.Minute || status.IsRotating || err != nil {
+		status, err := o.KeysStatus(t.Context())
+		if time.Since(status.Rotated) > time.Minute || status.By != "ada" || status.IsRotating || err != nil {
 			t.Errorf("after: %+v, %v", status, err)
+		}
+		if len(heard) != len(nodes) {
+			t.Errorf("%d nodes have heard of the rotation", len(heard))
+		}
+		for range len(heard) {
+			if got := <-heard; got != status {
+				t.Errorf("a node has heard %+v, want %+v", got, status)
+			}
 		}
 		service.Wipe()
 		advance(time.Minute)
@@ -134,7 +147,7 @@ func TestRotationsAtTheSameTime(t *testing.T) {
 			var errs [3]error
 			var group sync.WaitGroup
 			for j, n := range nodes {
-				group.Go(func() { errs[j] = n.RotateKeys(t.Context()) })
+				group.Go(func() { errs[j] = n.RotateKeys(t.Context(), "ada") })
 			}
 			group.Wait()
 			advance(time.Second)
@@ -145,7 +158,7 @@ func TestRotationsAtTheSameTime(t *testing.T) {
 			mustAccept(t, users)
 		}
 		advance(5 * time.Hour)
-		if err := nodes[0].RotateKeys(t.Context()); err != nil {
+		if err := nodes[0].RotateKeys(t.Context(), "ada"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -165,7 +178,7 @@ func TestANodeThatIsAwayDuringARotation(t *testing.T) {
 		users := keyUsers(nodes[:]...)
 		advance(time.Second)
 		old := users[0]()[0]
-		if err := nodes[0].RotateKeys(t.Context()); err == nil || !strings.Contains(err.Error(), `["c"]`) || !strings.Contains(err.Error(), "the new keys are not used") {
+		if err := nodes[0].RotateKeys(t.Context(), "ada"); err == nil || !strings.Contains(err.Error(), `["c"]`) || !strings.Contains(err.Error(), "the new keys are not used") {
 			t.Errorf("a node does not see the new key: %v", err)
 		}
 		for _, u := range users {
@@ -175,7 +188,7 @@ func TestANodeThatIsAwayDuringARotation(t *testing.T) {
 		}
 		engines[2].Cut()
 		began := time.Now()
-		if err := nodes[1].RotateKeys(t.Context()); err != nil {
+		if err := nodes[1].RotateKeys(t.Context(), "ada"); err != nil {
 			t.Errorf("a node is cut off: %v", err)
 		}
 		if took := time.Since(began); took > cluster.LeaseTTL+2*time.Second {
@@ -215,7 +228,7 @@ func TestARotationThatLosesAnswers(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := nodes[0].RotateKeys(ctx); err != nil {
+			if err := nodes[0].RotateKeys(ctx, "ada"); err != nil {
 				t.Errorf("answer %d was lost: %v", lost, err)
 			}
 			advance(time.Second)

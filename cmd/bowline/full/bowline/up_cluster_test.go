@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,6 +64,22 @@ func (g *gatewayNode) echo(session, tool string) string {
 		status, _, body := ask(g.t, g.url, session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"message":"hi"}}}`, g.calls+10, tool))
 		if status == http.StatusOK && strings.Contains(body, `"text":"hi"`) || time.Now().After(until) {
 			return fmt.Sprint(status, " ", body)
+		}
+	}
+}
+
+// awaitRecord waits until a line of the trail has some texts.
+func (g *gatewayNode) awaitRecord(texts ...string) {
+	g.t.Helper()
+	for until := time.Now().Add(hangGuard); ; {
+		all, err := os.ReadFile(filepath.Join(filepath.Dir(g.file), "audit.jsonl"))
+		for line := range strings.Lines(string(all)) {
+			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+				return
+			}
+		}
+		if err != nil || time.Now().After(until) {
+			g.t.Fatalf("no record has %q: %s, %v", texts, all, err)
 		}
 	}
 }
@@ -152,7 +169,7 @@ func TestGatewaysOfACluster(t *testing.T) {
 // A server of which there is one moves to the node that a person names, by the command and through the door of any node, and is never there twice. Sessions go on, and the
 // trails of the nodes say what was done. What cannot be is refused with what to do.
 //
-// Guarantees: G-0104.9
+// Guarantees: G-0104.9, G-0099.20
 func TestAServerIsMoved(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	name, pids := "m"+strings.ReplaceAll(time.Now().Format("150405.000000"), ".", ""), filepath.Join(t.TempDir(), "pids")
@@ -212,7 +229,12 @@ func TestAServerIsMoved(t *testing.T) {
 			t.Errorf("keys rotate says %s, %v", said, err)
 		}
 	}
+	host, err := os.Hostname()
+	if said, failed := bowline(t, "keys", "--cluster", name).CombinedOutput(); err != nil || failed != nil || !strings.HasSuffix(string(said), "@"+host+"\n") {
+		t.Errorf("keys says %s, %v, %v; want who has rotated them, at %s", said, err, failed, host)
+	}
 	for node, g := range nodes {
+		g.awaitRecord(`"event":"keys rotate","principal":"admin","user":`, `@`+host+`"`)
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(g.file), "audit.jsonl"))
 		if lines := strings.Count(string(text), "\n"); strings.Count(string(text), fmt.Sprintf(`"node":%q`, node)) != lines {
 			t.Errorf("not all %d records name the node %s:\n%s", lines, node, text)

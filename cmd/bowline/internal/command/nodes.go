@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -222,8 +223,8 @@ are never shown.`
 
 const keysRotateLong = `Replace the keys that the nodes of a cluster share, in two steps: when all nodes accept
 the new keys, they are used. What was made with the old ones is accepted for two
-hours more, so no request that is under way is refused. Rotations at the same time
-are one. If a node does not accept the new keys, the command says which, and the
+hours more, so no request that is under way is refused. The audit trail of each gateway
+has your name and that of this machine. Rotations at the same time are one. If a node does not accept the new keys, the command says which, and the
 old ones stay in use; the next rotation goes on from there.
 
 The key of the cluster, in the file of --cluster-key, stays as it is. To replace that,
@@ -261,12 +262,24 @@ func newKeysRotate(with member.Engines) *cobra.Command {
 		Args:    noArguments,
 	}
 	return observing(command, with, member.SteeringTimeout+cluster.RotateTimeout, func(ctx context.Context, _ []string, n *cluster.Observer) error {
-		if err := n.RotateKeys(ctx); err != nil {
+		if err := n.RotateKeys(ctx, operator()); err != nil {
 			return err
 		}
 		command.PrintErrln("bowline: the new keys are in use; what was made with the old ones is accepted for two hours more")
 		return nil
 	})
+}
+
+// operator names who runs the command, for people. Whoever has the key of the cluster can name anybody.
+func operator() string {
+	name, host := "somebody", "an unknown machine"
+	if account, err := user.Current(); err == nil {
+		name = account.Username
+	}
+	if named, err := os.Hostname(); err == nil {
+		host = named
+	}
+	return name + "@" + host
 }
 
 // printKeys says how the keys are. The time is that of the machine that has rotated them. A rotation that was broken off is nothing that
@@ -278,6 +291,9 @@ func printKeys(cmd *cobra.Command, status cluster.KeysStatus, asJSON bool) error
 	last := "never"
 	if !status.Rotated.IsZero() {
 		last = status.Rotated.UTC().Format(time.RFC3339)
+		if status.By != "" {
+			last += " by " + render.Flat(status.By)
+		}
 	}
 	if status.IsRotating {
 		last += "; a rotation has begun and not ended: bowline keys rotate goes on with it"

@@ -2,8 +2,11 @@ package command
 
 import (
 	"context"
+	"time"
 
+	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/audit"
@@ -55,6 +58,16 @@ func (o *operated) Report() admin.Report {
 
 // Reload implements admin.Gateway. It goes on when the person who has asked for it does not wait any more: half a reload would be worse.
 func (o *operated) Reload(context.Context) error { return o.reload() }
+
+// keysRotated records that the keys of the cluster were rotated, when this gateway has seen that. Each gateway does, since the command asks none of them. The next rotation
+// must be seen while the disk is full, so it does not wait for ever.
+func (o *operated) keysRotated(s cluster.KeysStatus) {
+	if write := o.audit.write(); write != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), process.FinishGrace)
+		defer cancel()
+		write(ctx, audit.Record{Time: time.Now(), Event: "keys rotate", Principal: gateway.Admin, User: s.By})
+	}
+}
 
 // Records implements admin.Gateway.
 func (o *operated) Records() (records []audit.Record, changed <-chan struct{}, ok bool) {

@@ -81,5 +81,6 @@ func (j *joining) shown(of *operated) admin.Gateway {
 		return of
 	}
 	j.node.OnMove(of.PrepareMove, func(server, to string, err error) { of.Moved(context.Background(), server, to, err) })
+	j.node.OnRotate(of.keysRotated)
 	return &clustered{of, j.node, j.others}
 }

@@ -158,6 +158,13 @@ func (p *Node) OnMove(prepare func(ctx context.Context, server string) error, mo
 	}
 }
 
+// OnRotate says who hears that shared keys were rotated; see cluster.Node.OnRotate.
+func (p *Node) OnRotate(rotated func(cluster.KeysStatus)) {
+	if p.node != nil {
+		p.node.OnRotate(rotated)
+	}
+}
+
 // MoveServer has a node run such a server; see cluster.Node.MoveServer.
 func (p *Node) MoveServer(ctx context.Context, server, to string) error {
 	return p.node.MoveServer(ctx, server, to)
