@@ -63,7 +63,7 @@ func judgeGroups(ctx context.Context, out io.Writer, p *pkg, groups []group, o *
 	if err != nil {
 		return err
 	}
-	c := newRunner(os.Stderr, binary, p.dir, flags, r)
+	c := newRunner(newMachine(os.Stderr), binary, p.dir, flags, r)
 	for i, g := range groups {
 		numbers := slices.DeleteFunc(chosen[i], func(at int) bool { return unfit[all[at].number] })
 		numbers = numbers[:min(len(numbers), o.most)]

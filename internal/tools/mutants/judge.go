@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -103,47 +106,104 @@ func (p *pkg) flags(o *options) []string {
 // than a small machine has.
 const atOnce = 800
 
-// judge runs the tests of a package against its mutants.
-func judge(ctx context.Context, out io.Writer, p *pkg, o *options) (t *tally, err error) {
+// A machine is what packages share that are judged side by side.
+type machine struct {
+	slots    chan struct{} // one for each process that computes
+	building sync.Mutex    // held while a package is built, and while it is measured
+	out      io.Writer     // takes one line at a time
+}
+
+// A lines is a writer that several goroutines write lines to.
+type lines struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(text)
+}
+
+func newMachine(out io.Writer) *machine {
+	return &machine{slots: make(chan struct{}, runtime.GOMAXPROCS(0)), out: &lines{to: out}}
+}
+
+// packagesAtOnce are judged side by side: a mutant that hangs is waited for up to two minutes, in which others compute.
+const packagesAtOnce = 3
+
+// judgePackages judges packages side by side. Nothing but the options decides which of their mutants.
+func judgePackages(ctx context.Context, out io.Writer, patterns []string, o *options) ([]*tally, error) {
+	packages, chosen, tallies := make([]*pkg, len(patterns)), make([][]mutant, len(patterns)), make([]*tally, len(patterns))
+	for i, pattern := range patterns {
+		p, err := load(ctx, pattern)
+		if err != nil {
+			return nil, err
+		}
+		packages[i], tallies[i] = p, &tally{dir: p.dir, killed: map[string]string{}}
+		chosen[i], tallies[i].left = sample(p.mutants(), o)
+	}
+	order := make([]int, len(patterns)) // the largest first, so that none is alone at the end
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(chosen[b]), len(chosen[a])) })
+	shared, failures := newMachine(out), make([]error, len(patterns))
+	inParallel(packagesAtOnce, len(patterns), func(n int) {
+		i := order[n]
+		t := tallies[i]
+		if err := judge(ctx, shared, packages[i], chosen[i], o, t); err != nil {
+			failures[i] = fmt.Errorf("%s: %w", t.dir, err)
+			return
+		}
+		fmt.Fprintf(shared.out, "%s: %d mutants in %v; %d more did not compile\n", t.dir, t.all(), t.took.Round(time.Second), t.unfit)
+	})
+	return tallies, errors.Join(failures...)
+}
+
+// judge runs the tests of a package against some of its mutants.
+func judge(ctx context.Context, shared *machine, p *pkg, all []mutant, o *options, t *tally) (err error) {
+	if len(all) == 0 { // of a small package, which nobody has touched
+		return nil
+	}
 	began := time.Now()
 	folder, err := os.MkdirTemp("", "mutants")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	t = &tally{dir: p.dir, killed: map[string]string{}}
-	all, left := sample(p.mutants(), o)
-	if t.left = left; len(all) == 0 { // of a small package, which nobody has touched
-		return t, nil
-	}
 	flags := p.flags(o)
-	r, err := measure(ctx, out, p, o.maps, flags)
+	shared.building.Lock()
+	r, err := measure(ctx, shared.out, p, o.maps, flags)
+	shared.building.Unlock()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	locks := func(m mutant) bool { return m.locks }
 	others := func(m mutant) bool { return !m.locks }
 	plain, raced := slices.DeleteFunc(slices.Clone(all), locks), slices.DeleteFunc(slices.Clone(all), others)
-	c := newRunner(out, "", p.dir, flags, r)
+	c := newRunner(shared, "", p.dir, flags, r)
 	for some := range slices.Chunk(plain, atOnce) {
 		if err := c.judgeSome(ctx, p, some, o, t, folder); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if len(raced) > 0 {
-		c = newRunner(out, "", p.dir, flags, r)
+		c = newRunner(shared, "", p.dir, flags, r)
 		c.patience = racePatience
 		if err := c.judgeSome(ctx, p, raced, o, t, folder, "-race"); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	t.took = time.Since(began)
-	return t, nil
+	return nil
 }
 
 // judgeSome builds a binary with some mutants and judges them.
 func (c *runner) judgeSome(ctx context.Context, p *pkg, some []mutant, o *options, t *tally, folder string, flags ...string) error {
+	c.building.Lock()
 	binary, unfit, err := build(ctx, p, some, folder, flags...)
+	c.building.Unlock()
 	if err != nil {
 		return err
 	}

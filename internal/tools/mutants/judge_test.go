@@ -237,7 +237,7 @@ func newTestRunner(t *testing.T) (*runner, []mutant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRunner(t.Output(), binary, ".", nil, r), p.mutants()
+	return newRunner(newMachine(t.Output()), binary, ".", nil, r), p.mutants()
 }
 
 // Of a sample, the score and the timeouts may be off by chance.

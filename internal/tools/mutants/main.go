@@ -47,7 +47,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
 
 type options struct {
@@ -140,36 +139,34 @@ func run(ctx context.Context, out io.Writer, o *options) error {
 		}
 		slices.Sort(packages)
 	}
-	var failures []error
-	table := heading
-	for _, pattern := range packages {
-		p, err := load(ctx, pattern)
-		if err != nil {
-			return err
-		}
-		if len(o.groups) > 0 {
+	if len(o.groups) > 0 {
+		for _, pattern := range packages {
+			p, err := load(ctx, pattern)
+			if err != nil {
+				return err
+			}
 			if err := judgeGroups(ctx, out, p, o.groups, o); err != nil {
 				return fmt.Errorf("%s: %w", p.dir, err)
 			}
-			continue
 		}
-		t, err := judge(ctx, out, p, o)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.dir, err)
-		}
-		fmt.Fprintf(out, "%s: %d mutants in %v; %d more did not compile\n", p.dir, t.all(), t.took.Round(time.Second), t.unfit)
-		table += "\n" + t.String()
+		return nil
+	}
+	tallies, err := judgePackages(ctx, out, packages, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, heading)
+	var failures []error
+	for _, t := range tallies {
+		fmt.Fprintln(out, t)
 		if o.only != nil {
 			continue
 		}
-		s := standards[p.dir]
+		s := standards[t.dir]
 		if o.efficacy >= 0 {
 			s.score = o.efficacy
 		}
 		failures = append(failures, t.check(s.score), checkSurvivors(out, o, t, s))
-	}
-	if len(o.groups) == 0 {
-		fmt.Fprintln(out, table)
 	}
 	return errors.Join(failures...)
 }

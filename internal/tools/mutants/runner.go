@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -19,14 +17,13 @@ import (
 // the quick tests together, and the others by the time that they take.
 type runner struct {
 	program
+	*machine
 	reach    *reach
-	patience float64       // multiplies the limit of a test
-	slots    chan struct{} // one for each process that computes
+	patience float64 // multiplies the limit of a test
 
 	mu      sync.Mutex
 	killers map[string][]string // by function, the latest first
 	trusted map[string]bool     // whether a test passes in this binary without a mutant
-	out     io.Writer
 	verbose bool
 }
 
@@ -39,11 +36,10 @@ const (
 	mostKillers   = 4  // of a function, that are run first
 )
 
-func newRunner(out io.Writer, binary, dir string, flags []string, r *reach) *runner {
+func newRunner(shared *machine, binary, dir string, flags []string, r *reach) *runner {
 	return &runner{
-		program: program{binary: binary, dir: dir, flags: flags}, reach: r, patience: 1,
-		slots:   make(chan struct{}, runtime.GOMAXPROCS(0)),
-		killers: map[string][]string{}, trusted: map[string]bool{}, out: out,
+		program: program{binary: binary, dir: dir, flags: flags}, machine: shared, reach: r, patience: 1,
+		killers: map[string][]string{}, trusted: map[string]bool{},
 	}
 }
 
@@ -58,9 +54,7 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	found, failures := make([]finding, len(all)), make([]error, len(all))
 	inParallel(cap(c.slots)+mostResting, len(all), func(i int) {
 		if i%reported == 0 {
-			c.mu.Lock()
 			fmt.Fprintf(c.out, "%s: at mutant %d of %d\n", c.dir, i+1, len(all))
-			c.mu.Unlock()
 		}
 		found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
 		c.tell(&all[i], found[i])
@@ -88,8 +82,6 @@ func inParallel(atATime, n int, call func(int)) {
 
 // tell prints a verdict, if that is wanted.
 func (c *runner) tell(m *mutant, f finding) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.verbose {
 		fmt.Fprintf(c.out, "%s: %s: %s\n", m.at, f, m.name)
 	}

@@ -185,6 +185,7 @@ func TestUpStarts500Servers(t *testing.T) {
 //
 // Guarantees: G-0088.13
 func TestUpWhileItsFileIsReplaced(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "good")
 	up := startUp(t, path)

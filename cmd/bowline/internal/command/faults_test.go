@@ -19,6 +19,7 @@ import (
 //
 // Guarantees: G-0088.3
 func TestFaultsOfChildren(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "good")
 	faults := map[string]struct {

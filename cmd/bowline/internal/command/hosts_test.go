@@ -54,6 +54,7 @@ func TestUpChecksTheFilesOfHosts(t *testing.T) {
 //
 // Guarantees: G-0018.21, G-0018.22, G-0088.4
 func TestUpServesTheFileOfAHost(t *testing.T) {
+	t.Parallel()
 	command := map[string]any{"command": executable(t), "args": []string{"serve", "--stdio"}, "env": map[string]string{role: "command", "BOWLINE_KEYRING": "off"}, "excludeTools": []string{"add"}}
 	zed := map[string]any{"command": map[string]any{"path": command["command"], "args": command["args"], "env": command["env"]}, "settings": map[string]any{}, "disabledTools": []string{"add"}}
 	unset := map[string]any{"command": "${NOT_SET_AT_ALL}"}

@@ -29,6 +29,7 @@ func rewrite(t testing.TB, path, old, by string) {
 //
 // Guarantees: G-0088.11
 func TestUpStartsAServerOnDemand(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one", "two")
 	rewrite(t, path, `"two": {`, `"two": {"bowline": {"start": "demand", "idleStop": "1s"}, `)

@@ -74,11 +74,15 @@ func (h *hostRun) awaitEcho(server string) {
 // gatewayOf returns the process that has started a server.
 func gatewayOf(t *testing.T, path, server string) int { return pidOf(t, path, server+".parent") }
 
-// hostFile writes a file of two servers, in a test with folders of its own.
-func hostFile(t *testing.T) (path string) {
-	t.Helper()
+// alone gives a test folders in which it finds no other gateway, and no log of one.
+func alone(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+}
+
+// hostFile writes a file of two servers. Gateways of other files do not matter to it.
+func hostFile(t *testing.T) (path string) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one", "two")
 	return path
@@ -88,6 +92,7 @@ func hostFile(t *testing.T) (path string) {
 //
 // Guarantees: G-0092.2, G-0092.4
 func TestHostsShareAGateway(t *testing.T) {
+	alone(t)
 	path := hostFile(t)
 	hosts := make([]*hostRun, 2)
 	var starting sync.WaitGroup
@@ -125,6 +130,7 @@ func TestHostsShareAGateway(t *testing.T) {
 //
 // Guarantees: G-0092.3
 func TestAHostOutlivesItsGateway(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		t.Run(version, func(t *testing.T) {
 			path := hostFile(t)
@@ -190,6 +196,7 @@ func TestAHostIsToldWhatIsWrong(t *testing.T) {
 //
 // Guarantees: G-0092.5
 func TestAGatewayIsNoServerOfItself(t *testing.T) {
+	t.Parallel()
 	path := hostFile(t)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -227,6 +234,7 @@ func TestAGatewayInTheBackgroundHasTheFlagsOfItsHost(t *testing.T) {
 //
 // Guarantees: G-0092.4, G-0092.6
 func TestAGatewayOutlivesWhoHasStartedIt(t *testing.T) {
+	t.Parallel()
 	path := hostFile(t)
 	log, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -259,6 +267,7 @@ func TestAGatewayOutlivesWhoHasStartedIt(t *testing.T) {
 //
 // Guarantees: G-0092.8
 func TestAGatewayInTheBackgroundIsReplaced(t *testing.T) {
+	alone(t)
 	path := hostFile(t)
 	host := startHost(t, path, protocol.LatestLegacy)
 	host.awaitEcho("one")

@@ -50,6 +50,7 @@ func awaitGone(t testing.TB, pids ...int) {
 //
 // Guarantees: G-0092.1
 func TestASessionOutlivesItsGateway(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one", "two")
 	up := startUp(t, path)

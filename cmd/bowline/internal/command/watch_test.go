@@ -87,6 +87,7 @@ func TestALinkFromTheStart(t *testing.T) {
 //
 // Guarantees: G-0088.13
 func TestUpWatchesItsFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, path, "one")
 	up := startUp(t, path, "--watch")

@@ -95,6 +95,7 @@ func TestWrongUsage(t *testing.T) {
 
 // TestNoSession checks status 3, and a message with the reason and advice.
 func TestNoSession(t *testing.T) {
+	t.Parallel()
 	tools := func(peer string, args ...string) []string {
 		return withPeer(t, peer, append([]string{"tools"}, args...)...)
 	}
