@@ -25,7 +25,12 @@
 //	GET  /v1/audit[?who=&server=&tool=&outcome=]  the newest records of the audit trail; /audit is their page, live by /audit/events
 //	POST /v1/code                            an address of the page that logs one browser in; only at the socket
 //	POST /v1/servers/{server}/{action}       restart, stop, start or wake
+//	POST /v1/servers/{server}/move           gives an exclusive server to the node of a cluster that the form names as node
+//	GET  /v1/pins                            what has changed since the definitions of tools were pinned
+//	POST /v1/pins/{server}                   approves the tools that the form names as tool
+//	POST /v1/logout/{server}                 ends the login of the user that the form names as user
 //	POST /v1/reload                          reads the file again
+//	POST /v1/end                             ends the gateway; only at the socket
 //
 // # Goroutines and bounds
 //
