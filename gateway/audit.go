@@ -25,6 +25,7 @@ type passage struct {
 	delivery, reason string
 	failed           bool   // the tool says so
 	bytes            int    // of the params
+	out              int    // bytes of the result
 	arguments        string // a digest of them
 	trace            string // the traceparent of a span of this program; "": it has none
 	shown            json.RawMessage
@@ -120,7 +121,7 @@ func idsOf(parent string) (trace, span string) {
 // addTo adds what became of a request at its server, or why it did not get there.
 func (p *passage) addTo(record *audit.Record, answered server.Outcome) {
 	record.Server, record.Own, record.Rule, record.Bytes, record.Arguments = p.server, p.own, p.rule, p.bytes, p.arguments
-	record.Shown = p.shown
+	record.Shown, record.Out = p.shown, p.out
 	switch {
 	case p.denied:
 		record.Outcome = string(server.OutcomeDenied)

@@ -76,10 +76,15 @@ func TestAuditOfAGateway(t *testing.T) {
 	if got := r.about(protocol.MethodCallTool); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	legacy := f.client(protocol.LatestLegacy, client.Options{})
+	passed, err := legacy.Request(ctx, protocol.MethodReadResource, &protocol.ReadResourceParams{URI: "b:/one"})
+	if record := r.all[len(r.all)-1]; err != nil || record.Out != len(passed) || record.Out == 0 {
+		t.Errorf("a result of %d bytes, %v: %+v", len(passed), err, record)
+	}
 	if _, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: "b:/one"}); err != nil {
 		t.Error(err)
 	}
-	if got := r.about(protocol.MethodReadResource); !slices.Equal(got, []string{"ada b:/one b/b:/one answered"}) {
+	if got := r.about(protocol.MethodReadResource); !slices.Equal(got, []string{"ada b:/one b/b:/one answered", "ada b:/one b/b:/one answered"}) {
 		t.Errorf("a resource: %q", got)
 	}
 	if err := f.Do(ctx, "b", admin.Stop); err != nil {
@@ -105,8 +110,13 @@ func TestAuditOfAGateway(t *testing.T) {
 		}
 	}
 	called := r.all[slices.IndexFunc(r.all, func(record audit.Record) bool { return record.Own == "who" })]
-	if called.Arguments != "16 bytes" || called.Bytes == 0 {
+	if called.Arguments != "16 bytes" || called.Bytes == 0 || called.Out == 0 {
 		t.Errorf("%+v", called)
+	}
+	for _, record := range r.all {
+		if passed := record.Server != "" && (record.Outcome == "answered" || record.Outcome == "tool error"); (record.Out > 0) != passed {
+			t.Errorf("%d bytes of a result: %+v", record.Out, record)
+		}
 	}
 }
 

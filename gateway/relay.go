@@ -271,7 +271,7 @@ func (g *Gateway) relay(ctx context.Context, to catalogue.Item, method string, p
 func (g *Gateway) note(ctx context.Context, to catalogue.Item, method string, params, result json.RawMessage, away *awayError) {
 	p := passageOf(to.Server, method, params, g.options.Digest)
 	p.rule = g.sight.rule(ctx, to, method)
-	p.shown = g.show.Load().of(to, method, params)
+	p.shown, p.out = g.show.Load().of(to, method, params), len(result)
 	if own := telemetry.TraceFrom(ctx); own != nil {
 		p.trace = own.Parent
 	}

@@ -52,6 +52,7 @@ type Record struct {
 	Reason   string  `json:"reason,omitempty"`
 	Millis   float64 `json:"ms,omitzero"`
 	Bytes    int     `json:"bytes,omitzero"` // of the params
+	Out      int     `json:"out,omitzero"`   // bytes of the result of the server, with what was added to it, and without what the client's revision adds
 
 	Shown     json.RawMessage `json:"shown,omitempty"` // values of arguments that the file names, by their names
 	Arguments string          `json:"args,omitempty"`  // a keyed digest of the params: equal ones have equal digests

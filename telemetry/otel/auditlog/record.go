@@ -66,11 +66,7 @@ func attributesOf(r *audit.Record) (all []attribute.KeyValue) {
 			all = append(all, attribute.String(key, value))
 		}
 	}
-	number := func(key string, value int64) {
-		if value != 0 {
-			all = append(all, attribute.Int64(key, value))
-		}
-	}
+	number := func(key string, value int64) { all = appendNumber(all, key, value) }
 	number(prefix+"n", count(r.Number))
 	text(prefix+"node", r.Node)
 	text(prefix+"event", r.Event)
@@ -92,6 +88,7 @@ func attributesOf(r *audit.Record) (all []attribute.KeyValue) {
 	text(prefix+"delivery", r.Delivery)
 	text(prefix+"reason", r.Reason)
 	number(prefix+"bytes", int64(r.Bytes))
+	number(prefix+"out", int64(r.Out))
 	text(prefix+"shown", string(r.Shown))
 	text(prefix+"args", r.Arguments)
 	text(prefix+"prev", r.Previous)
@@ -99,6 +96,14 @@ func attributesOf(r *audit.Record) (all []attribute.KeyValue) {
 		all = append(all, attribute.Float64(prefix+"ms", r.Millis))
 	}
 	return all
+}
+
+// appendNumber leaves out 0, as the file does.
+func appendNumber(all []attribute.KeyValue, key string, value int64) []attribute.KeyValue {
+	if value == 0 {
+		return all
+	}
+	return append(all, attribute.Int64(key, value))
 }
 
 // nameKey returns what the conventions call that which a request is about.
