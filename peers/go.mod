@@ -2,14 +2,9 @@ module github.com/bowline-mcp/bowline/peers
 
 go 1.26.0
 
-replace (
-	github.com/bowline-mcp/bowline => ../
-	github.com/bowline-mcp/bowline/telemetry/otel => ../telemetry/otel
-)
-
 require (
-	github.com/bowline-mcp/bowline v0.0.0
-	github.com/bowline-mcp/bowline/telemetry/otel v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
+	github.com/bowline-mcp/bowline/telemetry/otel v0.1.0
 	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3
@@ -35,8 +30,8 @@ require (
 )
 
 require (
-	github.com/bowline-mcp/bowline/cluster/nats v0.0.0 // indirect
-	github.com/bowline-mcp/bowline/cluster/nats/embedded v0.0.0
+	github.com/bowline-mcp/bowline/cluster/nats v0.1.0 // indirect
+	github.com/bowline-mcp/bowline/cluster/nats/embedded v0.1.0
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e // indirect
@@ -60,7 +55,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
-
-replace github.com/bowline-mcp/bowline/cluster/nats => ../cluster/nats
-
-replace github.com/bowline-mcp/bowline/cluster/nats/embedded => ../cluster/nats/embedded

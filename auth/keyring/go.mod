@@ -2,10 +2,8 @@ module github.com/bowline-mcp/bowline/auth/keyring
 
 go 1.25.0
 
-replace github.com/bowline-mcp/bowline => ../..
-
 require (
-	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
 	github.com/godbus/dbus/v5 v5.2.2
 	github.com/zalando/go-keyring v0.2.8
 	go.uber.org/goleak v1.3.0

@@ -3,7 +3,7 @@ module github.com/bowline-mcp/bowline/cluster/nats
 go 1.26.0
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 )
 
@@ -21,5 +21,3 @@ require (
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
-
-replace github.com/bowline-mcp/bowline => ../../

@@ -3,9 +3,9 @@ module github.com/bowline-mcp/bowline/cmd/bowline
 go 1.25.0
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
-	github.com/bowline-mcp/bowline/auth/keyring v0.0.0
-	github.com/bowline-mcp/bowline/telemetry/otel v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
+	github.com/bowline-mcp/bowline/auth/keyring v0.1.0
+	github.com/bowline-mcp/bowline/telemetry/otel v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/mattn/go-shellwords v1.0.16
 	github.com/prometheus/client_golang v1.24.1
@@ -49,10 +49,4 @@ require (
 	go.opentelemetry.io/otel/trace v1.46.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/bowline-mcp/bowline => ../..
-	github.com/bowline-mcp/bowline/auth/keyring => ../../auth/keyring
-	github.com/bowline-mcp/bowline/telemetry/otel => ../../telemetry/otel
 )

@@ -3,7 +3,7 @@ module github.com/bowline-mcp/bowline/examples/sqltasks
 go 1.26.0
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
 	github.com/ncruces/go-sqlite3 v0.37.0
 	go.uber.org/goleak v1.3.0
 )
@@ -22,5 +22,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
-
-replace github.com/bowline-mcp/bowline => ../../

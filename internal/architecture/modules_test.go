@@ -63,29 +63,53 @@ func TestRootRequiresNoTelemetry(t *testing.T) {
 
 var (
 	useLine     = regexp.MustCompile(`(?m)^\t\./?(.*)$`)
-	requireLine = regexp.MustCompile(`(?m)^\s*(?:require )?(` + ours + `\S*) v`)
+	requireLine = regexp.MustCompile(`(?m)^\s*(?:require )?(` + ours + `\S*) (v\S+)`)
+	replaceLine = regexp.MustCompile(`(?m)^\s*(?:replace )?(\S+)(?: v\S+)? => `)
 )
 
-// Guarantees: G-0053.2
+// unreleased are the modules that nobody installs: they compare Bowline with others, look at its page with a browser,
+// show how it is used, or release it.
+var unreleased = []string{"examples/sqltasks", "gateway/admin/browser", "internal/tools/release", "peers"}
+
+// TestWorkspaceHasEveryModule also checks that go install takes every command: it refuses a module that replaces anything.
+//
+// Guarantees: G-0053.2, G-0105.1
 func TestWorkspaceHasEveryModule(t *testing.T) {
 	root := os.DirFS("../..")
+	work := read(t, root, "go.work")
 	var used []string
-	for _, line := range useLine.FindAllStringSubmatch(read(t, root, "go.work"), -1) {
+	for _, line := range useLine.FindAllStringSubmatch(work, -1) {
 		used = append(used, path.Clean(line[1]))
 	}
 	modules := modules(t, root)
 	if diff := cmp.Diff(modules, used); diff != "" {
 		t.Errorf("go.work does not use the modules there are (-there are +used):\n%s", diff)
 	}
+	version := ""
 	for _, module := range modules {
 		text := read(t, root, path.Join(module, "go.mod"))
 		required := requireLine.FindAllStringSubmatch(text, -1)
-		if module != "." && len(required) == 0 {
+		if module != "." && module != "internal/tools/release" && len(required) == 0 {
 			t.Errorf("%s requires no module of this repository", module)
 		}
 		for _, line := range required {
-			if !strings.Contains(text, line[1]+" => ../") {
-				t.Errorf("%s/go.mod does not replace %s by its folder", module, line[1])
+			if version == "" {
+				version = line[2]
+			}
+			folder := strings.TrimPrefix(strings.TrimPrefix(line[1], ours), "/")
+			if line[2] != version {
+				t.Errorf("%s/go.mod requires %s %s, and another one %s", module, line[1], line[2], version)
+			}
+			if want := "\t" + line[1] + " " + version + " => ./" + folder + "\n"; !strings.Contains(work, want) {
+				t.Errorf("go.work has no line %q", want)
+			}
+			if slices.Contains(unreleased, folder) {
+				t.Errorf("%s/go.mod requires %s, which is not released", module, line[1])
+			}
+		}
+		for _, line := range replaceLine.FindAllStringSubmatch(text, -1) {
+			if strings.HasPrefix(line[1], ours) || !slices.Contains(unreleased, module) {
+				t.Errorf("%s/go.mod replaces %s", module, line[1])
 			}
 		}
 	}
@@ -94,7 +118,7 @@ func TestWorkspaceHasEveryModule(t *testing.T) {
 var (
 	startedProgram = regexp.MustCompile(`exec\.Command(?:Context)?\((?:[\w.]+(?:\(\))?, )?"([a-z]+)"`)
 	fromNPM        = regexp.MustCompile(`\bBuildPrograms\(|\.install\(\)`) // of peers
-	buildTag       = regexp.MustCompile(`^//go:build (?:unix && )?(npm|prometheus|cluster)\n`)
+	buildTag       = regexp.MustCompile(`^//go:build (?:unix && )?(npm|prometheus|cluster|install)\n`)
 )
 
 // TestTestsNeedOnlyGo looks for programs that tests start by name. A test with a build tag is one
@@ -137,6 +161,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 		"browser":   `go test -tags "$tags" -count=1 . `,
 		"telemetry": "go test -tags prometheus ",
 		"nodes":     "go test -tags cluster ",
+		"install":   "go test -tags install ",
 		"crowd":     "-args -crowd",
 	} {
 		if !slices.Contains(steps(ci), step) {
@@ -154,7 +179,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 	if !strings.Contains(ci, "\nreadonly tags=npm,browser\n") {
 		t.Error(".ci/run does not say that tags are npm")
 	}
-	if tagged["npm"] < 5 || tagged["prometheus"] == 0 || tagged["cluster"] == 0 {
+	if tagged["npm"] < 5 || tagged["prometheus"] == 0 || tagged["cluster"] == 0 || tagged["install"] == 0 {
 		t.Errorf("files of tests by their tags: %v", tagged)
 	}
 }

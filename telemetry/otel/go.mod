@@ -3,7 +3,7 @@ module github.com/bowline-mcp/bowline/telemetry/otel
 go 1.25.0
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/log v0.22.0
 	go.opentelemetry.io/otel/metric v1.46.0
@@ -28,5 +28,3 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
-
-replace github.com/bowline-mcp/bowline => ../..

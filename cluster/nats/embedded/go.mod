@@ -3,8 +3,8 @@ module github.com/bowline-mcp/bowline/cluster/nats/embedded
 go 1.26.0
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
-	github.com/bowline-mcp/bowline/cluster/nats v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
+	github.com/bowline-mcp/bowline/cluster/nats v0.1.0
 	github.com/nats-io/jwt/v2 v2.8.3
 	github.com/nats-io/nats-server/v2 v2.15.3
 	github.com/nats-io/nats.go v1.55.0
@@ -30,9 +30,4 @@ require (
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
-)
-
-replace (
-	github.com/bowline-mcp/bowline => ../../../
-	github.com/bowline-mcp/bowline/cluster/nats => ../
 )

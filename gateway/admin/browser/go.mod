@@ -2,14 +2,11 @@ module github.com/bowline-mcp/bowline/gateway/admin/browser
 
 go 1.26.0
 
-replace (
-	github.com/bowline-mcp/bowline => ../../../
-	// chromedp wants a newer one than the library. In the workspace all modules would be tested with that one.
-	github.com/go-json-experiment/json => github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e
-)
+// chromedp wants a newer one than the library. In the workspace all modules would be tested with that one.
+replace github.com/go-json-experiment/json => github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	go.uber.org/goleak v1.3.0

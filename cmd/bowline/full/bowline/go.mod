@@ -3,11 +3,11 @@ module github.com/bowline-mcp/bowline/cmd/bowline/full/bowline
 go 1.26.0
 
 require (
-	github.com/bowline-mcp/bowline v0.0.0
-	github.com/bowline-mcp/bowline/cluster/nats v0.0.0
-	github.com/bowline-mcp/bowline/cluster/nats/embedded v0.0.0
-	github.com/bowline-mcp/bowline/cmd/bowline v0.0.0
-	github.com/bowline-mcp/bowline/telemetry/otel v0.0.0
+	github.com/bowline-mcp/bowline v0.1.0
+	github.com/bowline-mcp/bowline/cluster/nats v0.1.0
+	github.com/bowline-mcp/bowline/cluster/nats/embedded v0.1.0
+	github.com/bowline-mcp/bowline/cmd/bowline v0.1.0
+	github.com/bowline-mcp/bowline/telemetry/otel v0.1.0
 	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/nats-io/nats-server/v2 v2.15.3
 	go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp v0.22.0
@@ -21,7 +21,7 @@ require (
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
-	github.com/bowline-mcp/bowline/auth/keyring v0.0.0 // indirect
+	github.com/bowline-mcp/bowline/auth/keyring v0.1.0 // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -66,13 +66,4 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/grpc v1.83.1 // indirect
-)
-
-replace (
-	github.com/bowline-mcp/bowline => ../../../..
-	github.com/bowline-mcp/bowline/auth/keyring => ../../../../auth/keyring
-	github.com/bowline-mcp/bowline/cluster/nats => ../../../../cluster/nats
-	github.com/bowline-mcp/bowline/cluster/nats/embedded => ../../../../cluster/nats/embedded
-	github.com/bowline-mcp/bowline/cmd/bowline => ../..
-	github.com/bowline-mcp/bowline/telemetry/otel => ../../../../telemetry/otel
 )
