@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -292,20 +293,31 @@ func TestAnAnswerOfJustTheLimitArrives(t *testing.T) {
 	r.wantFrame(0, r.call(1, 1), frame, true)
 }
 
+// Memory for a response is taken as its bytes come, whatever length it announces.
+//
+// Guarantees: G-0008.2
+func TestAnAnnouncedLengthTakesNoMemory(t *testing.T) {
+	const announced = 1 << 40
+	body, err := readBody(&http.Response{ContentLength: announced, Body: io.NopCloser(strings.NewReader("{}"))}, 2*announced)
+	if string(body) != "{}" || err != nil || cap(body) > 1<<20 {
+		t.Errorf("got %q and room for %d bytes, %v", body, cap(body), err)
+	}
+}
+
 // With status 401 and 403 the request fails with the status, even if the body contains
 // a response.
 //
 // Guarantees: G-0022.1
 func TestDenialIsAStatusWhateverItsBody(t *testing.T) {
-	for _, denied := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+	for denied, id := range map[int]int{http.StatusUnauthorized: 1, http.StatusForbidden: 1, http.StatusTooManyRequests: 2} {
 		r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", web.TypeJSON)
 			w.WriteHeader(denied)
-			io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such method"}}`)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"error":{"code":-32601,"message":"no such method"}}`, id)
 		})
 		r.call(1, 1)
 		var status *transport.StatusError
-		if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != denied || status.Fault == nil || !f.Unsent {
+		if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != denied || (status.Fault != nil) != (id == 1) || !f.Unsent { // what is said of another request is not kept
 			t.Errorf("got %+v", f)
 		}
 	}

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"io"
 	"maps"
 	"net/http"
@@ -46,6 +47,13 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { m.preparePost(t.Context(), new(httpRequest), &outgoing{Outbound: modern("a")}) }); n > 2 { // the request and its context
 		t.Errorf("%v allocations", n)
 	}
+	bearing := newRemote(m.endpoint, m.client, nil)
+	bearing.auth = sameBearer{new(tokenAuthorizer), []string{"Bearer 0"}}
+	first, second := bearing.newPost(t.Context(), &outgoing{Outbound: legacy}), bearing.newPost(t.Context(), &outgoing{Outbound: legacy})
+	one, two := first.attempt(t.Context()).Header, second.attempt(t.Context()).Header
+	if one["X-One-Map"] = nil; len(two) != len(one) || one.Get("Authorization") != "Bearer 0" {
+		t.Errorf("requests with the credentials of a Bearer have the headers %v and %v, want one map", one, two)
+	}
 	arguments := transport.Arguments{"Region": "eu"}
 	mirrored := modern("a")
 	mirrored.Route.Arguments = &arguments
@@ -61,6 +69,14 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 		}
 	}
 }
+
+// A sameBearer has the same credentials for all requests.
+type sameBearer struct {
+	*tokenAuthorizer
+	values []string
+}
+
+func (b sameBearer) Bearer(context.Context, *url.URL) []string { return b.values }
 
 // The user and the password of a URL are sent with each request, and with no header of another one.
 //
@@ -222,6 +238,37 @@ func TestTracesOfUnusualAttemptsAreNotUsedAgain(t *testing.T) {
 		if again := r.trace.Load() == nil; again != c.again {
 			t.Errorf("%d connections, the last reused: %v, written %d times: used again: %v", len(c.connections), len(c.connections) > 0 && c.connections[len(c.connections)-1].Reused, c.written, again)
 		}
+	}
+}
+
+// A further attempt of a request has not begun: what is known of the attempt before says nothing about it.
+//
+// Guarantees: G-0040.1
+func TestAFurtherAttemptBeginsAnew(t *testing.T) {
+	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), nil)
+	r := m.newPost(t.Context(), new(outgoing))
+	attempt := func() *httptrace.ClientTrace {
+		return httptrace.ContextClientTrace(r.attempt(t.Context()).Context())
+	}
+	if trace := attempt(); trace != nil {
+		trace.GetConn("")
+		trace.DNSStart(httptrace.DNSStartInfo{})
+		trace.ConnectStart("", "")
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+	if !r.dialing.Load() || r.unsent() || m.alive != 1 {
+		t.Errorf("the first attempt has a connection: dialing %v, unsent %v, %d alive", r.dialing.Load(), r.unsent(), m.alive)
+	}
+	trace := attempt()
+	if r.dialing.Load() || r.unsent() || m.alive != 0 {
+		t.Errorf("the second has not begun: dialing %v, unsent %v, %d alive", r.dialing.Load(), r.unsent(), m.alive)
+	}
+	trace.GetConn("")
+	if !r.unsent() {
+		t.Error("a request that waits for a connection counts as sent")
+	}
+	if trace.GotConn(httptrace.GotConnInfo{}); r.unsent() || m.alive != 1 {
+		t.Errorf("it has a connection: unsent %v, %d alive", r.unsent(), m.alive)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 	"github.com/bowline-mcp/bowline/transport/sse"
 )
@@ -342,4 +343,48 @@ func TestSuitesAfterAFallback(t *testing.T) {
 		})
 		return &Client{URL: site.URL}
 	}, proptest.Options{Conn: conn.Options{Handshake: beginSession}})
+}
+
+// What waits behind initialize goes to the older server in its order, and room that was missing before is told.
+//
+// Guarantees: G-0034.9
+func TestWhatWaitsFollowsAFallback(t *testing.T) {
+	refuse, accept, arrived := make(chan struct{}), make(chan struct{}), make(chan struct{}, 10)
+	s := newSSEServer()
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodPost && req.URL.Path == "/" {
+			body, _ := io.ReadAll(req.Body)
+			req.Body = io.NopCloser(strings.NewReader(string(body)))
+			arrived <- struct{}{}
+			if strings.Contains(string(body), "n/1") {
+				hold(req, accept)
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			hold(req, refuse)
+		}
+		s.ServeHTTP(w, req)
+	})
+	r.request(1, 1, initialize)
+	r.send(0, notification("n/1")) // it is on its way, and keeps the next ones
+	receive(t, "initialize", arrived)
+	receive(t, "the notification", arrived)
+	r.send(0, notification("n/2"))
+	r.send(2, request(2, "ping", ""))
+	r.send(0, notification("n/3"))
+	if err := r.link.Send(outbound(3, request(3, "ping", `"pad":"`+strings.Repeat("x", parts.DefaultBytes-100)+`"`))); err != transport.ErrBusy {
+		t.Errorf("a message for which there is no room: %v", err)
+	}
+	close(refuse)
+	stream(<-s.streams, ": hello\n\n")
+	r.await("room", func() bool { return r.writable > 0 })
+	r.send(0, notification("n/4"))
+	close(accept)
+	if err := r.link.Close(hangGuard); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"POST /messages " + initialize, "POST /messages " + notification("n/2"), "POST /messages " + request(2, "ping", ""), "POST /messages " + notification("n/3"), "POST /messages " + notification("n/4")}
+	if got := slices.DeleteFunc(s.log(), func(line string) bool { return !strings.Contains(line, "/messages") }); !slices.Equal(got, want) || r.writable != 1 {
+		t.Errorf("the server saw %q, want %q; room was told %d times, want once", got, want, r.writable)
+	}
 }

@@ -218,7 +218,6 @@ func (s *clientStream) readEvents(body io.Reader) {
 			s.ended(err)
 			return
 		}
-		s.link.remote.received()
 		if s.note(e); len(e.Data) == 0 || e.Type != "message" { // MCP has no other type
 			continue
 		}

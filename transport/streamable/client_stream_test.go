@@ -339,15 +339,20 @@ func TestAGetRequestWithoutAnAnswerHoldsNothingUp(t *testing.T) {
 
 // A server without a GET stream causes no report.
 func TestServerWithoutAGetStream(t *testing.T) {
-	for _, status := range []int{405, 404, 400, 202} {
-		s := &legacyServer{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }}
+	for _, c := range []struct {
+		status  int
+		session string
+	}{{405, "s-1"}, {404, "s-1"}, {404, ""}, {400, "s-1"}, {202, "s-1"}} {
+		status := c.status
+		s := &legacyServer{session: c.session, get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }}
 		r := connect(t, s.ServeHTTP)
 		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
 		r.link.(*clientLink).main.listen() // returns after all reports
 		r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
 		r.wantQuiet(2)
-		if doubts := len(r.doubts); doubts != 1 && status == 404 || doubts != 0 && status != 404 {
-			t.Errorf("%d: the link has doubted %d times, want once only for 404", status, doubts)
+		doubtful := status == 404 && c.session != ""
+		if doubts := len(r.doubts); (doubts == 1) != doubtful || doubts > 1 {
+			t.Errorf("%d, session %q: the link has doubted %d times, want once only for a session and 404", status, c.session, doubts)
 		}
 	}
 }
@@ -398,4 +403,66 @@ func TestAnOversizedEventOnMainIsSkipped(t *testing.T) {
 		t.Fatalf("got %+v, want an error", in)
 	}
 	r.wantFrame(2, transport.Main, notification("n"), false)
+}
+
+// An event that is too large has no place in the stream: the stream is resumed after the event before it.
+//
+// Guarantees: G-0022.4
+func TestAnOversizedEventKeepsThePlace(t *testing.T) {
+	places := make(chan string, 2)
+	s := &legacyServer{get: func(w http.ResponseWriter, req *http.Request) {
+		places <- req.Header.Get("Last-Event-ID")
+		stream(w, "id: 1\ndata: "+notification("n")+"\n\nid: 2\ndata: "+strings.Repeat("x", 4097)+"\n\n")
+	}}
+	r := open(t, &Client{URL: serve(t, s.ServeHTTP), MaxFrame: 4096})
+	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+	r.send(0, initialized)
+	r.link.Grant(transport.Main, 10)
+	r.streamLoss(0)
+	r.link.Resume(transport.Main)
+	r.streamLoss(1)
+	if first, second := <-places, <-places; first != "" || second != "1" {
+		t.Errorf("the stream was asked for after %q and then after %q, want none and 1", first, second)
+	}
+}
+
+// However a request ends, its stream holds nothing of it any more.
+//
+// Guarantees: G-0019.4
+func TestAStreamThatHasEndedHoldsNothing(t *testing.T) {
+	with := func(status int, kind, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			io.WriteString(w, body)
+		}
+	}
+	fault := `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`
+	for name, answer := range map[string]http.HandlerFunc{
+		"json": with(200, web.TypeJSON, result(1)), "another json": with(200, web.TypeJSON, result(2)), "no json": with(200, web.TypeJSON, "{"), "nothing": with(200, web.TypeJSON, ""),
+		"events": with(200, web.TypeEvents, "data: "+result(1)+"\n\n"), "no events": with(200, web.TypeEvents, ""), "an event that is too large": with(200, web.TypeEvents, "data: "+strings.Repeat("x", 5000)+"\n\n"),
+		"a page": with(200, "text/html", "<p>"), "accepted": with(202, "", ""),
+		"a refusal": with(400, "text/plain", "no"), "an error": with(400, web.TypeJSON, fault), "a denial": with(403, web.TypeJSON, fault),
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := make(chan struct{})
+			r := open(t, &Client{MaxFrame: 4096, URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
+				io.Copy(io.Discard, req.Body)
+				hold(req, release)
+				answer(w, req)
+			})})
+			number, l := r.call(1, 5), r.link.(*clientLink)
+			l.Mu.Lock()
+			s := l.streams[number]
+			l.Mu.Unlock()
+			close(release)
+			receive(t, "the end of the stream", s.ctx.Done())
+			r.await("the end of the request", func() bool { return len(r.received)+len(r.failed)+len(r.broken) > 0 })
+			l.Mu.Lock()
+			defer l.Mu.Unlock()
+			if len(l.streams) > 0 {
+				t.Errorf("the link has %d streams", len(l.streams))
+			}
+		})
+	}
 }

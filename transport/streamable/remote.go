@@ -43,7 +43,7 @@ type remote struct {
 	session     session
 	http        string     // the version of HTTP of the last response
 	posted      postHeader // the headers of the last message, which other messages may share
-	failedDials int        // how many dials have failed since something was last received
+	failedDials int        // how many dials have failed in a row, while no exchange was alive
 	alive       int        // how many HTTP exchanges have a connection and have not ended
 	disowned    int        // how many refusals without the id of a message came since a message was accepted
 }
@@ -138,14 +138,6 @@ func headerValue(value string) []string {
 		return nil
 	}
 	return []string{value}
-}
-
-// received records that something was received.
-// A server that sends is there, so dials that failed before say nothing any more.
-func (to *remote) received() {
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	to.failedDials = 0
 }
 
 func (to *remote) newRequest(method string, accept []string) *httpRequest {

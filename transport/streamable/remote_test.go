@@ -341,6 +341,77 @@ func TestUnknownSessionIsALoss(t *testing.T) {
 	}
 }
 
+// Outside of a session such a refusal says nothing of one: however many there are, each fails its message.
+//
+// Guarantees: G-0022.5
+func TestRefusalsOutsideOfASessionAreNoLoss(t *testing.T) {
+	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", web.TypeJSON)
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no"},"id":null}`)
+	})
+	for n := range 2 * maxDisowned {
+		r.call(1+n, 1)
+		if f := r.failure(n); f.Tag != transport.Tag(1+n) || !f.Unsent {
+			t.Errorf("got %+v", f)
+		}
+	}
+	r.wantQuietAfter(t, 2*maxDisowned)
+}
+
+// wantQuietAfter checks that the link was not lost before it is closed, after so many failures.
+func (r *testReceiver) wantQuietAfter(t *testing.T, failures int) {
+	t.Helper()
+	r.link.Close(0)
+	if loss := r.loss(); loss.Reason != transport.ErrClosed || len(r.failed) != failures || len(r.received) > 0 {
+		t.Errorf("the link has ended with %+v after %d failures, want it open after %d", loss, len(r.failed), failures)
+	}
+}
+
+// A name that cannot be resolved is a failed dial, too.
+//
+// Guarantees: G-0022.5
+func TestNamesThatCannotBeResolvedAreFailedDials(t *testing.T) {
+	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no way") }}
+	pool := &http.Transport{DialContext: (&net.Dialer{Resolver: resolver}).DialContext}
+	t.Cleanup(pool.CloseIdleConnections)
+	r := open(t, &Client{URL: "http://server.test/", HTTP: &http.Client{Transport: pool}})
+	r.call(1, 1)
+	if f := r.failure(0); !f.Unsent {
+		t.Errorf("got %+v", f)
+	}
+	r.call(2, 1)
+	var unknown *net.DNSError
+	if loss := r.loss(); !errors.As(loss.Reason, &unknown) {
+		t.Errorf("got %+v, want a *net.DNSError", loss)
+	}
+}
+
+// An exchange counts once, however often its response is closed.
+//
+// Guarantees: G-0022.5
+func TestAnExchangeEndsOnce(t *testing.T) {
+	to := newRemote(endpointOf(t, serve(t, answerJSON(result(1)))), &http.Client{Transport: transportOf(t)}, nil)
+	for range 2 {
+		response, err := to.newPost(t.Context(), &outgoing{Outbound: outbound(0, result(1))}).do(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		to.mu.Lock()
+		alive := to.alive
+		to.mu.Unlock()
+		if alive != 1 {
+			t.Errorf("%d exchanges are alive while one is read", alive)
+		}
+		for range 3 {
+			response.Body.Close()
+		}
+		if to.alive != 0 {
+			t.Errorf("%d exchanges are alive after the only one", to.alive)
+		}
+	}
+}
+
 // Without a session, a 404 fails its request only.
 //
 // Guarantees: G-0022.5
