@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,57 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
+// An error names the URL at which the fetch ended, without what may be secret, and the rule.
+func TestAnErrorSaysWhatWasRefused(t *testing.T) {
+	g := New(Options{Endpoint: "http://127.0.0.1:1/mcp", Proxy: noProxy, Resolver: resolver(func(name string) netip.Addr {
+		if name == "private.test" {
+			return netip.MustParseAddr("10.0.0.1")
+		}
+		return netip.MustParseAddr("8.8.8.8")
+	})})
+	g.dialing = func(netip.AddrPort) error { return errDialled }
+	g.direct.RegisterProtocol("http", answering(func(r *http.Request) *http.Response {
+		response := &http.Response{StatusCode: http.StatusFound, Header: http.Header{}, Body: http.NoBody}
+		switch r.URL.Path {
+		case "/no-url":
+			response.Header.Set("Location", "http://%zz")
+		case "/thrice":
+			response.Header.Set("Location", "/twice?secret=2")
+		case "/twice":
+			response.Header.Set("Location", "/once?secret=3")
+		case "/once":
+			response.Header.Set("Location", "/again?secret=4")
+		case "/away":
+			response.Header.Set("Location", "https://private.test/latest?secret=5")
+		case "/long":
+			response.StatusCode, response.Body = http.StatusOK, &countedBody{left: 1 << 30}
+		}
+		return response
+	}))
+	const at = "http://127.0.0.1:1"
+	for address, want := range map[string]string{
+		"http://%zz":                            "an address: it is no URL",
+		"https://user:secret@as.test/x":         "https://as.test/x: it has a user or password in it",
+		"ftp://as.test/x?secret=1":              "ftp://as.test/x: only https is fetched",
+		"data:text/plain,secret":                `an address of scheme "data": it has no host`,
+		"https://192.168.0.1/x?secret=1#secret": "https://192.168.0.1/x: it leads to a private address",
+		"https://private.test:8443/x?secret=1":  "https://private.test:8443/x: it leads to a private address",
+		"https://public.test/x?secret=1":        "https://public.test/x: it cannot be fetched: dial tcp 8.8.8.8:443: dialled",
+		at + "/no-url?secret=1":                 at + "/no-url: it redirects to what is no URL",
+		at + "/thrice?secret=1":                 at + "/once: it redirects too often",
+		at + "/away?secret=1":                   "https://private.test/latest: it leads to a private address",
+		at + "/long?secret=1":                   at + "/long: its answer has more than 262144 bytes",
+	} {
+		err := g.Check(address)
+		if err == nil {
+			err = get(t, g, address)
+		}
+		if !errors.As(err, new(*Error)) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", address, err, want)
+		}
+	}
+}
+
 // An https URL never leads to http, not even where http would do.
 //
 // Guarantees: G-0045.2, G-0045.4
@@ -108,7 +160,7 @@ func TestNoRedirectLeavesHTTPS(t *testing.T) {
 	for _, path := range []string{"/plain", "/later"} {
 		before := plain.Load()
 		var refused *Error
-		if err := get(t, g, secure.URL+path); !errors.As(err, &refused) || refused.Rule != "it redirects from https to another scheme" || plain.Load() != before {
+		if err := get(t, g, secure.URL+path); !errors.As(err, &refused) || refused.URL != secure.URL+"/plain" || refused.Rule != "it redirects from https to another scheme" || plain.Load() != before {
 			t.Errorf("%s: %v, and %d requests over http", path, err, plain.Load()-before)
 		}
 	}
@@ -142,8 +194,13 @@ func TestAnswersAreBounded(t *testing.T) {
 			for n := range 100 {
 				w.Header().Set(fmt.Sprint("X-", n), strings.Repeat("x", 1<<10))
 			}
+		case "/long-header":
+			w.Header().Set("X-Long", strings.Repeat("x", 31<<10))
 		}
 	})
+	if err := get(t, g, at+"/long-header"); err != nil {
+		t.Errorf("a header of 31 KiB: %v", err)
+	}
 	for path, rule := range map[string]string{
 		"/endless": "its answer has more than 262144 bytes", "/bomb": "its answer has more than 262144 bytes",
 		"/trickle": "its answer has more than 262144 bytes", "/headers": "it cannot be fetched",

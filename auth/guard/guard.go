@@ -223,14 +223,15 @@ func (g *Guard) allows(c class, host string, endpoint bool) bool {
 	}
 }
 
-// admit decides about an address just before it is dialled. Host is what the URL said.
+// admit decides about an address just before it is dialled. Host is what the URL said. The URL of
+// an [*Error] is missing: see fetching.
 func (g *Guard) admit(host, number, dialled string) error {
 	address, err := netip.ParseAddrPort(dialled)
 	if err != nil {
-		return &Error{URL: host, Rule: "its address cannot be read", Err: err}
+		return err
 	}
 	if c := classOf(address.Addr()); !g.allows(c, host, g.isEndpoint(host, number)) {
-		return &Error{URL: host, Rule: c.rule()}
+		return &Error{Rule: c.rule()}
 	}
 	if g.dialing != nil {
 		return g.dialing(address)
@@ -321,7 +322,7 @@ func (g *Guard) transportFor(request *http.Request) (*http.Transport, error) {
 func fetching(request *http.Request, err error) error {
 	var refused *Error
 	if errors.As(err, &refused) {
-		return &Error{URL: shown(request.URL), Rule: refused.Rule, Err: refused.Err}
+		return &Error{URL: shown(request.URL), Rule: refused.Rule}
 	}
 	return &Error{URL: shown(request.URL), Rule: "it cannot be fetched", Err: err}
 }

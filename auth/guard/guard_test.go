@@ -1,9 +1,12 @@
 package guard
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -53,8 +57,12 @@ func TestDocumentsAreReadExactly(t *testing.T) {
 		var into struct {
 			Issuer string `json:"issuer"`
 		}
-		if err := DecodeJSON([]byte(document), &into); (err == nil) != works {
+		err := DecodeJSON([]byte(document), &into)
+		if (err == nil) != works {
 			t.Errorf("%.40s: %v, want it to work: %v", document, err, works)
+		}
+		if document == deep(33) && !errors.Is(err, errDepth) {
+			t.Errorf("%.40s: %v, want %v", document, err, errDepth)
 		}
 		if into.Issuer == "y" && works {
 			t.Errorf("%.40s: read as y", document)
@@ -136,6 +144,43 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
+// An idle connection stays open for 30 s, and is closed at once by Close.
+func TestAnIdleConnectionIsClosed(t *testing.T) {
+	for name, proxy := range map[string]func(*http.Request) (*url.URL, error){
+		"direct": noProxy, "proxied": func(*http.Request) (*url.URL, error) { return url.Parse("http://127.0.0.2") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := New(Options{Endpoint: "http://127.0.0.1/", Proxy: proxy})
+				closed := make(chan time.Time, 1)
+				dial := func(context.Context, string, string) (net.Conn, error) {
+					here, there := net.Pipe()
+					go func() {
+						from := bufio.NewReader(there)
+						for _, err := http.ReadRequest(from); err == nil; _, err = http.ReadRequest(from) {
+							io.WriteString(there, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+						}
+						closed <- time.Now()
+					}()
+					return here, nil
+				}
+				g.direct.DialContext, g.proxied.DialContext = dial, dial
+				for after, end := range map[time.Duration]func(){30 * time.Second: func() {}, 0: g.Close} {
+					if err := get(t, g, "http://127.0.0.1/"); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					idle := time.Now()
+					end()
+					if got := (<-closed).Sub(idle); got != after {
+						t.Errorf("it was closed after %v, want %v", got, after)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A server that has HTTP/2 is asked over HTTP/2: one connection carries all requests.
 func TestHTTP2IsUsed(t *testing.T) {
 	var major atomic.Int64
@@ -157,8 +202,9 @@ func TestHTTP2IsUsed(t *testing.T) {
 // Guarantees: G-0045.6
 func TestATransportOfTheProgram(t *testing.T) {
 	var sent []string
+	var fetch context.Context
 	g := New(Options{Endpoint: "https://mcp.example/mcp", Transport: answering(func(r *http.Request) *http.Response {
-		sent = append(sent, r.URL.String())
+		sent, fetch = append(sent, r.URL.String()), r.Context()
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
 	})})
 	for address, works := range map[string]bool{"https://as.example/": true, "http://as.example/": false, "https://169.254.169.254/": false} {
@@ -172,5 +218,8 @@ func TestATransportOfTheProgram(t *testing.T) {
 	}
 	if len(sent) != 1 {
 		t.Errorf("the requests %q were sent", sent)
+	}
+	if fetch.Err() == nil {
+		t.Error("what the Transport has begun does not learn that the fetch has ended")
 	}
 }
