@@ -55,14 +55,19 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 		t.Errorf("requests with the credentials of a Bearer have the headers %v and %v, want one map", one, two)
 	}
 	arguments := transport.Arguments{"Region": "eu"}
+	later := modern("a")
+	later.Route.Version = "2026-11-01"
 	mirrored := modern("a")
 	mirrored.Route.Arguments = &arguments
 	for range 2 {
 		for _, test := range []struct {
 			o                   transport.Outbound
 			name, session, more string
-		}{{modern("a"), "a", "", ""}, {modern("b"), "b", "", ""}, {mirrored, "a", "", "eu"}, {modern(""), "", "", ""}, {legacy, "", "s", ""}} {
+		}{{modern("a"), "a", "", ""}, {later, "a", "", ""}, {modern("b"), "b", "", ""}, {mirrored, "a", "", "eu"}, {modern(""), "", "", ""}, {legacy, "", "s", ""}} {
 			got := header(test.o)
+			if version := got.Get(headerVersion); version != test.o.Route.Version {
+				t.Errorf("%+v: the revision is %q", test, version)
+			}
 			if got.Get(headerName) != test.name || got.Get(headerSession) != test.session || got.Get(headerArgument+"Region") != test.more {
 				t.Errorf("%+v: %v", test, got)
 			}

@@ -3,6 +3,7 @@ package streamable
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,6 +79,16 @@ func writeFile(t *testing.T, path string, b []byte) {
 //
 // Guarantees: G-0080.1, G-0080.6
 func TestStoredSessionsCannotBeRead(t *testing.T) {
+	made := map[string]bool{hex.EncodeToString(make([]byte, 32)): true} // that of no random bits
+	for range 2 {
+		dir := testenv.Dir(t)
+		openSessions(t, dir, FileSessionsOptions{})
+		if key := string(readFile(t, filepath.Join(dir, "key"))); len(key) != 64 || made[key] {
+			t.Errorf("the key of a folder is %s, as another one", key)
+		} else {
+			made[key] = true
+		}
+	}
 	dir, key := testenv.Dir(t), bytes.Repeat([]byte{7}, 32)
 	keys := func() [][]byte { return [][]byte{key} }
 	s := openSessions(t, dir, FileSessionsOptions{Key: keys})

@@ -178,3 +178,35 @@ func TestMaxMemory(t *testing.T) {
 		}
 	}
 }
+
+// A request of up to 64 KiB counts as a small one, and an answer of that size needs no room before it is encoded.
+//
+// Guarantees: G-0083.12
+func TestWhatCountsAsSmall(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		for taken, want := range map[int]*share.Pool{1: b.handler.served.small, smallSize: b.handler.served.small, smallSize + 1: b.handler.served.medium} {
+			if pool, n := b.handler.served.pool(taken); pool != want || n != taken {
+				t.Errorf("%d bytes come from another pool, as %d", taken, n)
+			}
+		}
+		w, done := b.serve(t.Context(), "POST", modernBody("hold", ""), modernHeader("hold")...)
+		p, pool, filled := b.peer(t, 0), b.handler.unread.Large, 0
+		for pool.Take(share.Client{Identity: fmt.Sprint(filled)}, smallSize) {
+			filled++
+		}
+		p.mu.Lock()
+		room := p.received[0].Origin.Exchange.(transport.Reserver)
+		p.mu.Unlock()
+		if !room.Reserve(smallSize) || room.Reserve(smallSize+1) {
+			t.Error("without room for large answers, a small one has none, or a large one has some")
+		}
+		for n := range filled {
+			pool.Give(share.Client{Identity: fmt.Sprint(n)}, smallSize)
+		}
+		p.mustSend(t, answering(p.newest(), `{"jsonrpc":"2.0","id":7,"result":{}}`))
+		if <-done; w.Code != 200 {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+		p.returned(0)
+	})
+}

@@ -244,3 +244,45 @@ func TestBusyListenerThatIsReplaced(t *testing.T) {
 		<-done
 	})
 }
+
+// The comment on missing messages counts them all, also over several pages, but for those numbers that an earlier process may not have used.
+func TestCommentsOnGaps(t *testing.T) {
+	page := func(indexes ...uint64) (events []StoredEvent) {
+		for _, index := range indexes {
+			events = append(events, StoredEvent{Index: index})
+		}
+		return events
+	}
+	const moved = ": messages may be missing, because the session has moved\n\n"
+	for _, c := range []struct {
+		name    string
+		used    uint64
+		pages   [][]StoredEvent
+		head    uint64
+		text    string
+		missing uint64
+	}{
+		{"none", 0, [][]StoredEvent{page(1, 2), page(3)}, 3, "", 0},
+		{"two gaps", 0, [][]StoredEvent{page(3, 4, 8), page(10)}, 10, ": 5 messages are not kept any more\n\n: 1 messages are not kept any more\n\n", 6},
+		{"all", 0, [][]StoredEvent{nil}, 4, ": 4 messages are not kept any more\n\n", 4},
+		{"numbers of an earlier process", 10, [][]StoredEvent{page(3, 4, 11)}, 11, moved, 0},
+		{"at its begin only", 4, [][]StoredEvent{page(3, 4, 5)}, 5, moved, 0},
+		{"of both", 4, [][]StoredEvent{page(3, 4, 8)}, 8, moved + ": 3 messages are not kept any more\n\n", 3},
+	} {
+		l := new(serverLink)
+		if c.used > 0 {
+			l.saved = &savedSession{used: c.used}
+		}
+		n := &numbering{to: &response{link: l}}
+		var text []byte
+		for _, p := range c.pages {
+			text = n.noteGap(text, p, c.head)
+			if len(p) > 0 {
+				n.at = p[len(p)-1].Index
+			}
+		}
+		if string(text) != c.text || n.missing != c.missing {
+			t.Errorf("%s: got %q and %d missing, want %q and %d", c.name, text, n.missing, c.text, c.missing)
+		}
+	}
+}

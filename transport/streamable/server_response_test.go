@@ -313,3 +313,65 @@ func (c signallingConn) Write(p []byte) (int, error) {
 	c.wrote <- struct{}{} // before the client can read it
 	return c.Conn.Write(p)
 }
+
+// failingWriter is a connection that breaks when something is written.
+type failingWriter struct{ *httptest.ResponseRecorder }
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// An answer in JSON that is perhaps not written is reported, also in a session whose events a client could come back for: of this response there is none.
+func TestAnAnswerThatIsNotWrittenIsReported(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		r := newRequest("POST", legacyHold(""), b.initialize())
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			serveHTTP(b.handler, failingWriter{httptest.NewRecorder()}, r)
+		}()
+		synctest.Wait()
+		p := b.peer(t, 0)
+		o := answering(p.newest(), heldAnswer)
+		o.Tag = 9
+		p.mustSend(t, o)
+		<-served
+		synctest.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.failed) != 1 || p.failed[0].Tag != 9 || p.failed[0].Unsent || p.failed[0].Err != transport.ErrPeerClosed {
+			t.Errorf("got the failed messages %+v, want the answer, which may have been sent", p.failed)
+		}
+	})
+}
+
+// A link whose queue was full is told of room as soon as what was refused fits, once for each refusal.
+func TestRoomInAQueueIsToldOnce(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		b.initialize()
+		q := b.peer(t, 0).link.(storedOrNot).newQueue()
+		frame := transport.Outbound{Frame: make([]byte, web.WriteSize/2)}
+		if _, due := q.take(); due {
+			t.Error("room is told although nothing was refused")
+		}
+		for q.push(frame) {
+		}
+		full, told := q.Len(), 0
+		if full < 3 {
+			t.Fatalf("the queue is full with %d frames", full)
+		}
+		for q.Len() > 0 {
+			frames, due := q.take()
+			if due {
+				told++
+			}
+			if due != (told == 1 && q.Len() == full-len(frames)) {
+				t.Errorf("room is told with %d of %d frames left: %v", q.Len(), full, due)
+			}
+			q.written(frames)
+		}
+		if told != 1 {
+			t.Errorf("room was told %d times", told)
+		}
+	})
+}
+
+type storedOrNot interface{ newQueue() *sendQueue }

@@ -602,3 +602,26 @@ func newRequest(method, body string, lines ...string) *http.Request {
 	}
 	return r
 }
+
+// A response that nobody can come back for has no ids: that to initialize, whose client does not know its session yet, and each of a handler without sessions.
+func TestResponsesWithoutIDs(t *testing.T) {
+	for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
+		s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+			p.link.Send(transport.Outbound{Stream: in.Stream, Frame: notice(1)})
+			respond(p, in, m)
+		}))
+		l := s.listen("POST", initializeBody(version), posting())
+		l.want(noticeLine(1))
+		if l.next(); l.id != "" {
+			t.Errorf("%s: an event of the response to initialize has the id %q", version, l.id)
+		}
+		l.wantEnd()
+		s = newSite(t, HandlerOptions{Stateless: true})
+		l = s.listen("POST", `{"jsonrpc":"2.0","id":5,"method":"notify","params":{"n":1}}`, append(posting(), headerVersion+": "+version))
+		l.want(noticeLine(0))
+		if l.next(); l.id != "" {
+			t.Errorf("%s: an event without a session has the id %q", version, l.id)
+		}
+		l.wantEnd()
+	}
+}
