@@ -126,12 +126,12 @@ func TestWithoutAToken(t *testing.T) {
 //
 // Guarantees: G-0091.1
 func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
-	f := newFake(files(), ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: it said secret", LastFailure: "exited: it said secret"},
+	f := newFake(files(), ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: it said secret", LastFailure: "exited: it said secret", Users: []string{"secret user"}}, ServerReport{Name: "asleep", State: Stopped, OnDemand: true},
 		ServerReport{Name: "idle", State: Stopped, OnDemand: true, Reason: "starts on demand", LastFailure: "secret of a handshake", Notices: []string{"tools: secret is listed twice"}})
 	f.report.Questions = []Question{{Server: "files", Method: "elicitation/create", Target: "file:///secret", Program: "c"}}
 	h := serveWeb(t, f, true)
 	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) || !strings.Contains(got, `"reason":"crash-looping"`) ||
-		strings.Count(got, `["`+withToken+`"]`) != 1 || strings.Count(got, "elicitation/create") != 1 {
+		strings.Count(got, `["`+withToken+`"]`) != 1 || strings.Count(got, `"lastFailure":"`+withToken+`"`) != 1 || strings.Count(got, "elicitation/create") != 1 {
 		t.Errorf("everybody gets %s", got)
 	}
 	if got := page(h, "/"); strings.Contains(got, "secret") || !strings.Contains(got, "last failure: exited") {
@@ -140,7 +140,7 @@ func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
 	if got := ask(h, "GET", "/v1/report", token).Body.String(); !strings.Contains(got, "secret argument") {
 		t.Errorf("with the token: %s", got)
 	}
-	if f.report.Servers[0].Stderr == "" || f.report.Questions[0].Target == "" || f.report.Servers[2].Notices[0] == withToken {
+	if f.report.Servers[0].Stderr == "" || f.report.Questions[0].Target == "" || f.report.Servers[3].Notices[0] == withToken {
 		t.Error("the report of the gateway was changed")
 	}
 }
@@ -176,8 +176,9 @@ func TestProbes(t *testing.T) {
 	h := serveWeb(t, f, false)
 	probes := func(when string, want map[string]int) {
 		for target, status := range want {
-			if got := ask(h, "GET", target); got.Code != status {
-				t.Errorf("%s: %s is %d, want %d", when, target, got.Code, status)
+			says := map[int]string{200: "ok\n", 404: ErrNoServer.Error() + "\n"}[status]
+			if got := ask(h, "GET", target); got.Code != status || !strings.HasSuffix(got.Body.String(), says) {
+				t.Errorf("%s: %s is %d %q, want %d %q", when, target, got.Code, got.Body, status, says)
 			}
 		}
 	}

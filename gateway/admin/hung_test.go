@@ -24,14 +24,22 @@ func (hung) Call(ctx context.Context, _ string, _ json.RawMessage) (json.RawMess
 	return nil, ctx.Err()
 }
 
-// A person who acts has an answer after 30 s and one who tries a tool after two minutes, whatever hangs.
+func (hung) Logout(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err() }
+
+// hungNode is one of a cluster that ends nothing by itself.
+type hungNode struct{ hung }
+
+func (hungNode) Nodes(context.Context) (string, []NodeReport) { return "a", nil }
+func (hungNode) Move(ctx context.Context, _, _ string) error  { <-ctx.Done(); return ctx.Err() }
+
+// A person who acts has an answer after 30 s, one who moves a server after a minute, and one who tries a tool after two minutes, whatever hangs.
 //
 // Guarantees: G-0091.3, G-0091.17
 func TestWhoActsIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(files())
 		f.detail.Tools = []Tool{{Name: "t", Schema: json.RawMessage(`{}`)}}
-		d := New(hung{f})
+		d := New(hungNode{hung{f}})
 		defer d.Close()
 		h := d.Local()
 		for _, c := range []struct {
@@ -41,10 +49,12 @@ func TestWhoActsIsAnswered(t *testing.T) {
 		}{
 			{"/v1/servers/files/restart", 30 * time.Second, http.StatusConflict},
 			{"/v1/reload", 30 * time.Second, http.StatusConflict},
+			{"/v1/logout/files", 30 * time.Second, http.StatusConflict},
+			{"/v1/servers/files/move", time.Minute, http.StatusConflict},
 			{"/servers/files/tools/t", 2 * time.Minute, http.StatusOK},
 		} {
 			began := time.Now()
-			got := ask(h, "POST", c.target, form(""))
+			got := ask(h, "POST", c.target, form("user=ann&node=b"))
 			if took := time.Since(began); took != c.after || got.Code != c.status || !strings.Contains(got.Body.String(), "deadline exceeded") {
 				t.Errorf("%s: %d after %v: %s", c.target, got.Code, took, got.Body)
 			}

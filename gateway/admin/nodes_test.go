@@ -65,6 +65,9 @@ func TestOtherGatewaysAreShown(t *testing.T) {
 			t.Errorf("without the token: %s", show)
 		}
 	}
+	if !strings.Contains(f.nodes[1].Servers[0].Reason, "secret") {
+		t.Error("what is known of the other gateways was changed")
+	}
 	var r Report
 	if err := json.Unmarshal([]byte(page(h, "/v1/report", token)), &r); err != nil || r.Node != "a" || len(r.Nodes) != 3 || r.Nodes[1].Servers[0].State != Backoff || !f.waited {
 		t.Errorf("the report is %+v, %v", r, err)
@@ -145,6 +148,9 @@ func TestAServerIsMovedThroughTheDoor(t *testing.T) {
 		got := ask(serveWeb(t, c.of, false), "POST", "/v1/servers/one/move", change...)
 		if got.Code != c.status || !strings.Contains(got.Body.String(), c.says) || (f.moved == "one to b") != (c.status == http.StatusSeeOther) {
 			t.Errorf("%q, token %v: %d %s, moved %q; want %d %q", c.form, c.hasToken, got.Code, got.Body, f.moved, c.status, c.says)
+		}
+		if f.moved != "" && c.status != http.StatusSeeOther {
+			t.Errorf("%q, token %v: it has moved %s", c.form, c.hasToken, f.moved)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func TestViewersAreBounded(t *testing.T) {
 			viewers = append(viewers, look(t, web, "/v1/events"))
 		}
 		synctest.Wait()
-		if got := ask(web, "GET", "/v1/events"); got.Code != 503 || got.Header().Get("Retry-After") == "" {
+		if got := ask(web, "GET", "/v1/events"); got.Code != 503 || got.Result().Header.Get("Retry-After") == "" || !strings.Contains(got.Body.String(), "64 viewers") {
 			t.Errorf("one more: %d %s", got.Code, got.Body)
 		}
 		if got := ask(web, "GET", "/page/events"); got.Code != 503 {
@@ -77,13 +77,18 @@ func TestViewersAreBounded(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
-		if got := ask(web, "GET", "/v1/events", token, func(r *http.Request) { *r = *r.WithContext(ctx) }); got.Code != 200 {
-			t.Errorf("one with the token: %d %s", got.Code, got.Body)
+		if got := ask(web, "GET", "/v1/events", token, func(r *http.Request) { *r = *r.WithContext(ctx) }); got.Code != 200 || got.Result().Header.Get("Content-Type") != "text/event-stream" || got.Result().Header.Get("X-Accel-Buffering") != "no" {
+			t.Errorf("one with the token: %d %s %v", got.Code, got.Body, got.Result().Header)
 		}
 		for range MaxViewers {
-			look(t, local, "/v1/stderr/files?follow")
+			viewers = append(viewers, look(t, local, "/v1/stderr/files?follow"))
 		}
 		synctest.Wait()
+		for n, v := range viewers {
+			if strings.Contains(v.text(), "viewers") {
+				t.Errorf("viewer %d is refused: %s", n, v.text())
+			}
+		}
 		if got := ask(local, "GET", "/v1/stderr/files"); got.Code != 503 || strings.Contains(got.Body.String(), "event: ") {
 			t.Errorf("one more at standard error: %d %s", got.Code, got.Body)
 		}
