@@ -128,7 +128,7 @@ func TestForgedTokensOfUsers(t *testing.T) {
 	forged := map[string][]string{
 		"none": nil, "of another scheme": {"Authorization: Basic " + ada}, "cut": {"Authorization: Bearer " + ada[:len(ada)-1]}, "longer": {"Authorization: Bearer " + ada + "A"},
 		"the name": {"Authorization: Bearer ada"}, "two headers": {"Authorization: Bearer " + ada, "Authorization: Bearer " + ada}, "two users": {"Authorization: Bearer " + ada + " " + bob},
-		"very long": {"Authorization: Bearer " + strings.Repeat(ada, 100)}, "of a web token": {"Authorization: Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ."}, "in a cookie": {"Cookie: token=" + ada},
+		"very long": {"Authorization: Bearer " + strings.Repeat(ada, 100)}, "1 MiB": {"Authorization: Bearer " + strings.Repeat("a", 1<<20)}, "of a web token": {"Authorization: Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ."}, "in a cookie": {"Cookie: token=" + ada},
 	}
 	for name, lines := range forged {
 		if status := up.status("", lines...); status != http.StatusUnauthorized {
@@ -202,6 +202,38 @@ func TestUpBeyondThisMachine(t *testing.T) {
 	}
 	if _, err = callWith(t, over(second), ada); err != nil {
 		t.Errorf("with a broken key in the file: %v", err)
+	}
+}
+
+// Each message that cannot be read, or is no request that could be, is answered with an error and has one record: who has sent it, that it is invalid, and nothing that it says.
+//
+// Guarantees: G-0099.7
+func TestMalformedMessagesHaveRecords(t *testing.T) {
+	dir := t.TempDir()
+	path, trail := filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
+	mcpFile(t, path, "one")
+	addBlock(t, path, `{"audit": {"file": "audit.jsonl", "sync": true}}`)
+	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	ada := newUser(t, "token", "add", "ada")
+	up := &guarded{upRun: startUp(t, path, "--auth", "tokens")}
+	defer up.end()
+	malformed := []string{
+		``, `{`, `nonsense s3cret`, `"s3cret"`, `[]`, `{"jsonrpc":"1.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`, `{"jsonrpc":"2.0","id":{},"method":"tools/call"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":"s3cret"}`, `{"jsonrpc":"2.0","id":1,"method":7}`, strings.Repeat("[", 10000), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}",
+	}
+	for i, body := range malformed {
+		status := up.post("", body, "Authorization: Bearer "+ada)
+		if status < 400 || status >= 500 {
+			t.Errorf("%q: %d", body, status)
+		}
+		all := bowline(t, "", "audit", trail, "--json", "--user", "token ada")
+		if records := strings.Count(all.stdout, `"outcome":"invalid"`); records != i+1 {
+			t.Errorf("after %q there are %d records of what is invalid, want %d:\n%s", body, records, i+1, all.stdout)
+		}
+		if strings.Contains(all.stdout, "nonsense") || strings.Contains(all.stdout, "bowline_") {
+			t.Errorf("what was sent is in the trail:\n%s", all.stdout)
+		}
 	}
 }
 

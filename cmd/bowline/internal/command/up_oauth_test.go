@@ -69,7 +69,12 @@ func newGuarded(t *testing.T, settings string) *guarded {
 // status sends a request with headers that are written as "Name: value", and returns the status of the answer.
 func (g *guarded) status(query string, lines ...string) int {
 	g.t.Helper()
-	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
+	return g.post(query, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`, lines...)
+}
+
+// post sends this text, too.
+func (g *guarded) post(query, body string, lines ...string) int {
+	g.t.Helper()
 	r, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.url+query, strings.NewReader(body))
 	if err != nil {
 		g.t.Fatal(err)
@@ -200,6 +205,7 @@ func TestForgedTokensAtAGateway(t *testing.T) {
 		"crit":                      unsigned(map[string]any{"alg": "ES256", "crit": []string{"exp"}, "exp": 1}),
 		"JWE":                       bearer("eyJhbGciOiJSU0EtT0FFUCJ9.a2V5.aXY.dGV4dA.dGFn"),
 		"9 KiB":                     bearer(strings.Repeat("a", 9<<10)),
+		"1 MiB":                     bearer(strings.Repeat("a", 1<<20)),
 		"another audience":          issued(map[string]any{"aud": "https://other.example/mcp"}),
 		"another issuer":            issued(map[string]any{"iss": "https://evil.example"}),
 		"of the issuer that is asked, signed by the other": issued(map[string]any{"iss": g.opaque.Issuer()}),
