@@ -141,17 +141,21 @@ func (w *endsWorld) follow(ctx context.Context, c *endsCall, in script) (string,
 	return strings.Join(said, " "), nil
 }
 
-// followExplicitly does what follow does, by returning InputRequired.
+// followExplicitly does what follow does, by returning InputRequired. Its questions have the same keys in each round.
 func (w *endsWorld) followExplicitly(ctx context.Context, c *endsCall, in script) (string, error) {
 	r, said := server.RequestFrom(ctx), []string{}
 	if later, err := r.State(&said); err != nil {
 		return "", err
 	} else if i := len(said); later {
-		said = append(said, stepText(rune(in.Steps[i]), i, r.Answers))
+		said = append(said, stepText(rune(in.Steps[i]), 0, r.Answers))
 	}
 	for i := len(said); i < len(in.Steps); i++ {
 		if in.Steps[i] != 'w' {
-			return "", &server.InputRequired{Requests: labelled(in.N, i, rune(in.Steps[i])), State: said}
+			asked := make(protocol.InputRequests)
+			for key, q := range labelled(in.N, i, rune(in.Steps[i])) {
+				asked["k0"+strings.TrimPrefix(key, fmt.Sprint("k", i))] = q
+			}
+			return "", &server.InputRequired{Requests: asked, State: said}
 		}
 		text, err := w.work(ctx, c, i)
 		if err != nil {
