@@ -16,8 +16,9 @@ import (
 const (
 	byDefault       = 10
 	mostFound       = 50
-	longestSummary  = 240 // bytes of a description in a list of what was found
-	indexingDivisor = 20  // an index is made anew at most for this part of the time
+	longestSummary  = 240  // bytes of a description in a list of what was found
+	longestNames    = 1024 // bytes of the names of parameters there
+	indexingDivisor = 20   // an index is made anew at most for this part of the time
 )
 
 // An Endpoint offers four tools, by which a client finds the others, reads about them and calls them. It is safe for concurrent use.
@@ -116,7 +117,7 @@ func (e *Endpoint) find(ctx context.Context, given arguments) (json.RawMessage, 
 	matches := make([]match, len(found))
 	for i, at := range found {
 		tool := decode(known.items[at].Raw)
-		matches[i] = match{known.items[at].Name, beginning(tool.Description), tool.parameters(), known.items[at].ReadOnly}
+		matches[i] = match{known.items[at].Name, beginning(tool.Description), fitting(tool.parameters()), known.items[at].ReadOnly}
 	}
 	if len(matches) == 0 {
 		return text("No tool has any of these words. Try others, or fewer: names of things, such as issue, file or page.")

@@ -135,6 +135,42 @@ func TestHowManyAreFound(t *testing.T) {
 	}
 }
 
+// Of a thousand tools with long texts the answer has a bounded number of bytes, each is looked at once at most for a query, and the index is made once for all queries.
+//
+// Guarantees: G-0101.3
+func TestWhatASearchOfManyToolsCosts(t *testing.T) {
+	const many = 1000
+	var parameters, tools []string
+	for i := range mostParameters {
+		parameters = append(parameters, fmt.Sprintf("p%02d%s", i, strings.Repeat("x", 1000)))
+	}
+	for i := range many {
+		tools = append(tools, tool(fmt.Sprintf("t%03d", i), "page "+strings.Repeat("z", 2000), parameters...))
+	}
+	w, looked := newWorld(tools...), 0
+	w.Visible = func(context.Context) func(catalogue.Item) bool {
+		return func(catalogue.Item) bool { looked++; return true }
+	}
+	var index *indexed
+	for _, query := range []string{"page", "page page", strings.Repeat("page t001 p00 ", 1000), "p", "t"} {
+		looked = 0
+		answer, failed := w.serve(t, `{"name":"find_tools","arguments":{"limit":50,"query":"`+query+`"}}`)
+		if most := mostFound * (longestSummary + longestNames + 200); failed || len(answer) > most || len(answer) < mostFound {
+			t.Errorf("%.20q: an answer of %d bytes, want %d at most", query, len(answer), most)
+		}
+		if looked > many {
+			t.Errorf("%.20q: %d tools were looked at, and there are %d", query, looked, many)
+		}
+		if index != nil && w.last != index {
+			t.Errorf("%.20q: the index was made again", query)
+		}
+		index = w.last
+	}
+	if names := w.find(t, `{"query":"page"}`)[0].Parameters; len(names) != 2 || names[0] != parameters[0] || names[1] != "…" {
+		t.Errorf("the parameters are %.40q", names)
+	}
+}
+
 // What is wrong with a call is said where a model reads it, and what no model has said is an error of the protocol.
 //
 // Guarantees: G-0101.2

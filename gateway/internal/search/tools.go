@@ -47,6 +47,17 @@ func (d definition) parameters() []string {
 	return names[:min(len(names), mostParameters)]
 }
 
+// fitting leaves out the names that a list of what was found has no room for, and says that it does: describe_tool has them. A part of a name is none.
+func fitting(names []string) []string {
+	room := longestNames
+	for i, name := range names {
+		if room -= len(name); room < 0 {
+			return append(names[:i:i], "…")
+		}
+	}
+	return names
+}
+
 // beginning returns the first part of a description.
 func beginning(description string) string {
 	if len(description) <= longestSummary {
