@@ -3,6 +3,7 @@ package command
 import (
 	"encoding/json"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -168,7 +169,7 @@ func TestCompletionWithoutACommandCompletesNothing(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	sub, flag := bowline(t, "", "version"), bowline(t, "", "--version")
-	if sub.want(t, 0, "bowline version ", ""); sub.stdout != flag.stdout {
+	if sub.want(t, 0, runtime.Version()+")\n", ""); sub.stdout != flag.stdout {
 		t.Errorf("`version` prints %q, `--version` %q", sub.stdout, flag.stdout)
 	}
 }

@@ -93,7 +93,7 @@ func newRoot(with Extras) *cobra.Command {
 		Short:         "Talk to MCP servers",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       process.Version(),
+		Version:       process.Build(),
 		Args:          knownCommand,
 		RunE:          showHelp,
 		SilenceErrors: true, // report prints them
@@ -145,12 +145,12 @@ const versionExample = `  bowline version
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version",
-		Long:    "Print the version of this command, as its build recorded it.",
+		Short:   "Print the version, the commit and Go",
+		Long:    "Print the version of this command, the commit it was built from and the version of Go, as its build recorded them. A\ncommand that was installed from a module proxy has no commit.",
 		Example: versionExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "bowline version "+process.Version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "bowline version "+process.Build())
 			return err
 		},
 	}

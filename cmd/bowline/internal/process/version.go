@@ -1,6 +1,9 @@
 package process
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+	"strings"
+)
 
 // Version is the module's version, or the commit it was built from if that is
 // all that the build recorded.
@@ -9,10 +12,45 @@ func Version() string {
 	if !ok || build.Main.Version == "" {
 		return "(devel)"
 	}
-	for _, setting := range build.Settings {
-		if setting.Key == "vcs.revision" && build.Main.Version == "(devel)" {
-			return "(devel) " + setting.Value
-		}
+	if commit, _ := commitOf(build); commit != "" && build.Main.Version == "(devel)" {
+		return "(devel) " + commit
 	}
 	return build.Main.Version
+}
+
+// Build is the version, the commit if the build recorded it, and the version of Go. A command that was installed
+// from a module proxy has no commit: its version names one.
+func Build() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Version()
+	}
+	return describe(build)
+}
+
+func describe(build *debug.BuildInfo) string {
+	version, about := build.Main.Version, []string{}
+	if version == "" {
+		version = "(devel)"
+	}
+	if commit, changed := commitOf(build); commit != "" {
+		if changed {
+			commit += " with changes"
+		}
+		about = append(about, "commit "+commit)
+	}
+	return version + " (" + strings.Join(append(about, build.GoVersion), ", ") + ")"
+}
+
+// commitOf returns the commit that was checked out, and whether files had been changed since.
+func commitOf(build *debug.BuildInfo) (commit string, changed bool) {
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			commit = setting.Value
+		case "vcs.modified":
+			changed = setting.Value == "true"
+		}
+	}
+	return commit, changed
 }
