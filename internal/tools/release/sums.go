@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/sumdb/dirhash"
@@ -120,12 +119,4 @@ func command(folder string, environment []string, name string, args ...string) (
 		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, complaint.String())
 	}
 	return string(text), nil
-}
-
-func parseTime(text string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("reading when the commit was made: %w", err)
-	}
-	return at, nil
 }
