@@ -89,6 +89,8 @@ func prepare(root, folder string, rehearsal bool) (version string, err error) {
 	return version, err
 }
 
+// commitAndTag commits the sums, and gives each module its tag. The commit has what the modules' zips have: who builds a
+// module of it without go.work has the others checked.
 func commitAndTag(repository, version string) (source, error) {
 	from := source{version: version}
 	steps := [][]string{{"commit", "--quiet", "--all", "--message", "Release " + version + ": the sums of its modules"}}
@@ -124,7 +126,7 @@ func buildTwice(folder string, p program, target, version string, environment []
 	for i, clone := range []string{"repository", "again"} {
 		environment := append(environment, "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+processor)
 		to := filepath.Join(folder, "files", name)
-		if clone == "again" {
+		if clone == "again" { // nothing of the first build may be seen: neither its folder nor its cache
 			to = filepath.Join(folder, name)
 			environment = append(environment, "GOCACHE="+filepath.Join(folder, "compiled"))
 			if _, err := os.Stat(filepath.Join(folder, clone)); errors.Is(err, os.ErrNotExist) {

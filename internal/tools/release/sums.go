@@ -42,6 +42,7 @@ func writeSums(repository, version, proxy string) (map[string]sum, error) {
 	return sums, nil
 }
 
+// addSums adds what a module requires of this repository. Its go.mod lists all of it, also what it needs only indirectly.
 func addSums(folder, version string, sums map[string]sum) error {
 	text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 	if err != nil {
@@ -92,6 +93,7 @@ func checkTags(folder, version string, sums map[string]sum) ([]string, error) {
 	environment := append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -modcacherw", "GONOSUMDB="+prefix, "GOMODCACHE="+filepath.Join(folder, "modules"))
 	direct := append(slices.Clone(environment), "GOPROXY=direct",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+filepath.Join(folder, "repository")+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+prefix)
+	// The cache begins empty, so that each tag is really fetched, and keeps what the build needs next.
 	for path, want := range sums {
 		said, err := command(folder, direct, "go", "mod", "download", "-json", path+"@"+version)
 		if err != nil {

@@ -18,8 +18,10 @@ func Version() string {
 	return build.Main.Version
 }
 
-// Build is the version, the commit if the build recorded it, and the version of Go. A command that was installed
-// from a module proxy has no commit: its version names one.
+// Build is the version, the commit if the build recorded it, and the version of Go.
+//
+// A command that was installed from a module proxy has no commit: its version
+// names one. In a report of a fault these three say which program it was.
 func Build() string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -28,6 +30,7 @@ func Build() string {
 	return describe(build)
 }
 
+// describe is Build of any build, so that a test can have one of each kind.
 func describe(build *debug.BuildInfo) string {
 	version, about := build.Main.Version, []string{}
 	if version == "" {
@@ -42,7 +45,8 @@ func describe(build *debug.BuildInfo) string {
 	return version + " (" + strings.Join(append(about, build.GoVersion), ", ") + ")"
 }
 
-// commitOf returns the commit that was checked out, and whether files had been changed since.
+// commitOf returns the commit that was checked out, and whether files had been changed since. Go records
+// neither if it is told not to (-buildvcs=false), as in CI.
 func commitOf(build *debug.BuildInfo) (commit string, changed bool) {
 	for _, setting := range build.Settings {
 		switch setting.Key {
