@@ -49,17 +49,26 @@ func (g *Gateway) Explain(file *mcpjson.File, user User, names ...string) ([]Ver
 	return verdicts, nil
 }
 
+// A RateVerdict says how much a user may ask of all servers together, and the places in the file that say so; "": nothing limits that.
+type RateVerdict struct {
+	mcpjson.Rate
+	PerMinuteBy, InFlightBy string
+}
+
 // ExplainRate returns how much a file lets a user ask of all servers together: that of the user's personas, or of everybody. It fails as Explain does.
-func (g *Gateway) ExplainRate(file *mcpjson.File, user User) (mcpjson.Rate, error) {
+func (g *Gateway) ExplainRate(file *mcpjson.File, user User) (v RateVerdict, err error) {
 	p, err := planOf(file, g.given(), nil)
 	if err != nil {
-		return mcpjson.Rate{}, err
+		return v, err
 	}
 	top, err := file.Gateway()
 	if err != nil {
-		return mcpjson.Rate{}, err
+		return v, err
 	}
-	return p.policy.RateOf(policy.Who{Identity: user.Identity, Claims: user, At: user.Group}, top.Rate), nil
+	who := policy.Who{Identity: user.Identity, Claims: user, At: user.Group}
+	v.Rate = p.policy.RateOf(who, top.Rate)
+	v.PerMinuteBy, v.InFlightBy = p.policy.RateBy(who, top.Rate)
+	return v, nil
 }
 
 // decideAll gives verdicts on everything that is known, also on what is kept from clients.

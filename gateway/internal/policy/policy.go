@@ -145,6 +145,35 @@ func (p *Policy) RateOf(who Who, everybody mcpjson.Rate) mcpjson.Rate {
 	return mcpjson.Rate{PerMinute: cmp.Or(own.PerMinute, everybody.PerMinute), InFlight: cmp.Or(own.InFlight, everybody.InFlight)}
 }
 
+// RateBy returns the places of the file that say what RateOf does, for perMinute and for inFlight; "": nothing limits that.
+func (p *Policy) RateBy(who Who, everybody mcpjson.Rate) (perMinute, inFlight string) {
+	return p.rateBy(who, everybody, "perMinute", func(r mcpjson.Rate) int { return r.PerMinute }), p.rateBy(who, everybody, "inFlight", func(r mcpjson.Rate) int { return r.InFlight })
+}
+
+func (p *Policy) rateBy(who Who, everybody mcpjson.Rate, member string, of func(mcpjson.Rate) int) string {
+	most := of(p.RateOf(who, everybody))
+	if most == 0 {
+		return ""
+	}
+	if place := p.personaWith(who, func(g *mcpjson.Grant) bool { return of(g.Rate) == most }); place != "" {
+		return place + ".rate." + member
+	}
+	return "bowline.rate." + member
+}
+
+func (p *Policy) personaWith(who Who, is func(*mcpjson.Grant) bool) (place string) {
+	if p == nil {
+		return ""
+	}
+	class := p.ClassOf(who)
+	for i := p.personas.from; i < p.personas.to; i++ {
+		if class.has(i) && is(&p.lines[i]) {
+			return p.lines[i].Place
+		}
+	}
+	return ""
+}
+
 // View returns what a class sees of a snapshot.
 func (p *Policy) View(of *catalogue.Snapshot, class Class) *catalogue.Snapshot {
 	return of.For(func(kind catalogue.Kind, item catalogue.Item) bool { return p.Decide(class, kind, item).Allowed })

@@ -95,12 +95,12 @@ func (p *policing) run(cmd *cobra.Command, path string, names []string) error {
 }
 
 // printRate prints what is limited of the user's requests to all servers together.
-func printRate(cmd *cobra.Command, rate mcpjson.Rate) (err error) {
+func printRate(cmd *cobra.Command, rate gateway.RateVerdict) (err error) {
 	if rate.PerMinute > 0 {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "at most %d requests in a minute\n", rate.PerMinute)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "at most %d requests in a minute  %s\n", rate.PerMinute, rate.PerMinuteBy)
 	}
 	if rate.InFlight > 0 && err == nil {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "at most %d requests at a time\n", rate.InFlight)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "at most %d requests at a time  %s\n", rate.InFlight, rate.InFlightBy)
 	}
 	return err
 }

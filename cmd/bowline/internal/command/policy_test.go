@@ -83,8 +83,8 @@ func TestPolicyOfTheCommand(t *testing.T) {
 	limited := filepath.Join(t.TempDir(), "mcp.json")
 	mcpFile(t, limited, "one")
 	addBlock(t, limited, `{"rate": {"perMinute": 600, "inFlight": 32}, "personas": {"contractor": {"who": "token ada", "rate": {"perMinute": 60}}, "all": {"who": "*"}}}`)
-	bowline(t, "", "policy", limited, "--as", "token ada", "one/echo").want(t, 0, "\nat most 60 requests in a minute\nat most 32 requests at a time\n", "")
-	bowline(t, "", "policy", limited, "--as", "token bob", "one/echo").want(t, 0, "\nat most 600 requests in a minute\nat most 32 requests at a time\n", "")
+	bowline(t, "", "policy", limited, "--as", "token ada", "one/echo").want(t, 0, ": bowline.personas.contractor.rate.perMinute\nat most 32 requests at a time  bowline.rate.inFlight\n", "")
+	bowline(t, "", "policy", limited, "--as", "token bob", "one/echo").want(t, 0, "\nat most 600 requests in a minute  bowline.rate.perMinute\nat most 32 requests at a time  bowline.rate.inFlight\n", "")
 	addBlock(t, path, `{"policy": [{}]}`)
 	bowline(t, "", "policy", path, "--as", "x").want(t, 2, "", "mcp.json")
 }
