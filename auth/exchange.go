@@ -60,7 +60,7 @@ func (g Exchange) token(ctx context.Context, l *login) (*client, *tokenResponse,
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, token, acceptGiven(issuer, token, []string{l.discovered.resource, g.audience(l)}, subject)
+	return c, token, acceptGiven(token, []string{l.discovered.resource, g.audience(l)}, subject)
 }
 
 // audience returns what the authorization server calls the server. The parameter resource has
@@ -76,10 +76,10 @@ func (g Exchange) audience(l *login) string {
 // outlive these. A token that says for whom it is, and does not name the server, would let the
 // server act at somebody else. One of those that were shown would let the server act at this
 // program, or as it. One without an end would go on after the user's login has ended.
-func acceptGiven(by string, token *tokenResponse, server []string, shown ...Secret) error {
+func acceptGiven(token *tokenResponse, server []string, shown ...Secret) error {
 	audiences, says := audiencesOf(token.access.Reveal())
 	named := slices.ContainsFunc(audiences, func(one string) bool { return slices.Contains(server, one) })
-	failed := &TokenError{Endpoint: by, Status: http.StatusOK}
+	failed := &TokenError{Endpoint: token.host, Status: http.StatusOK}
 	switch {
 	case slices.Contains(shown, token.access):
 		failed.Rule = "its token is the one that was to be exchanged"

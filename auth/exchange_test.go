@@ -112,6 +112,9 @@ func TestATokenEndpointThatLies(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), lie.want) {
 				t.Errorf("%v", err)
 			}
+			if failed := (*TokenError)(nil); errors.As(err, &failed) && !strings.HasSuffix(f.as.Issuer(), "://"+failed.Endpoint) {
+				t.Errorf("the host of the token endpoint is %q", failed.Endpoint)
+			}
 			if n := len(f.as.Sink.Requests(authtest.Token)); n != 1 {
 				t.Errorf("%d exchanges", n)
 			}

@@ -62,7 +62,7 @@ func (g IDJAG) token(ctx context.Context, l *login) (*client, *tokenResponse, er
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, token, acceptGiven(l.discovered.server.Issuer, token, []string{l.discovered.resource, cmp.Or(g.Audience, l.discovered.resource)}, subject, assertion)
+	return c, token, acceptGiven(token, []string{l.discovered.resource, cmp.Or(g.Audience, l.discovered.resource)}, subject, assertion)
 }
 
 // assertion lets the provider assert who the person is. What is not for the authorization server
@@ -79,7 +79,7 @@ func (g IDJAG) assertion(ctx context.Context, l *login, subject Secret, kind str
 	if err != nil {
 		return Secret{}, err
 	}
-	failed := &TokenError{Endpoint: g.TokenEndpoint, Status: http.StatusOK}
+	failed := &TokenError{Endpoint: given.host, Status: http.StatusOK}
 	audiences, _ := audiencesOf(given.access.Reveal())
 	switch {
 	case given.access == subject:

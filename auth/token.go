@@ -39,6 +39,7 @@ const (
 
 // A tokenResponse is a checked response of a token endpoint.
 type tokenResponse struct {
+	host            string // the host of the token endpoint
 	access, refresh Secret
 	kind            string    // "Bearer" or "DPoP"
 	expires         time.Time // zero: unknown
@@ -229,7 +230,7 @@ func readToken(host string, response *guard.Response, issued string, now time.Ti
 	if failed.Rule = d.check(response.JSON(), err, issued); failed.Rule != "" {
 		return nil, failed
 	}
-	token := &tokenResponse{access: NewSecret(d.Access), refresh: NewSecret(d.Refresh), kind: "Bearer"}
+	token := &tokenResponse{host: host, access: NewSecret(d.Access), refresh: NewSecret(d.Refresh), kind: "Bearer"}
 	if strings.EqualFold(d.Kind, "DPoP") {
 		token.kind = "DPoP"
 	}
