@@ -227,3 +227,36 @@ func Example_errors() {
 	// the server does not offer it
 	// the session is closed
 }
+
+// A program shows one page, and goes on from there when its user wants the rest.
+func ExampleSession_Tools() {
+	ctx := context.Background()
+	s := server.New(protocol.Implementation{Name: "letters", Version: "1.0"}, server.Options{PageSize: 2})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		server.AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+	}
+	session, err := client.New(info, client.Options{}).Connect(ctx, inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+	first, err := session.ListTools(ctx, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("first:", first.Tools[0].Name, first.Tools[1].Name)
+	for tool, err := range session.Tools(ctx, &protocol.ListToolsParams{Cursor: first.NextCursor}) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("then:", tool.Name)
+	}
+	// Output:
+	// first: a b
+	// then: c
+	// then: d
+	// then: e
+}

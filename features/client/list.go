@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/cache"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -60,24 +61,28 @@ var (
 // If the cache holds all pages of the list (Options.CacheBytes,
 // CallOptions.MaxStale), Tools yields those. If a page is missing, Tools asks for the
 // whole list again.
-func (s *Session) Tools(ctx context.Context) iter.Seq2[*protocol.Tool, error] {
-	return tools.all(ctx, s)
+//
+// Give it the params that ListTools would take to begin with the page of their cursor. A
+// cursor is valid only in the server session that returned it: see Pin. Only the first of
+// several params counts, and nil means none. A range from a cursor does not use the cache.
+func (s *Session) Tools(ctx context.Context, from ...*protocol.ListToolsParams) iter.Seq2[*protocol.Tool, error] {
+	return tools.all(ctx, s, from)
 }
 
 // Resources ranges over the resources of all pages, as Tools does over the tools.
-func (s *Session) Resources(ctx context.Context) iter.Seq2[*protocol.Resource, error] {
-	return resources.all(ctx, s)
+func (s *Session) Resources(ctx context.Context, from ...*protocol.ListResourcesParams) iter.Seq2[*protocol.Resource, error] {
+	return resources.all(ctx, s, from)
 }
 
 // ResourceTemplates ranges over the resource templates of all pages, as Tools does
 // over the tools.
-func (s *Session) ResourceTemplates(ctx context.Context) iter.Seq2[*protocol.ResourceTemplate, error] {
-	return resourceTemplates.all(ctx, s)
+func (s *Session) ResourceTemplates(ctx context.Context, from ...*protocol.ListResourceTemplatesParams) iter.Seq2[*protocol.ResourceTemplate, error] {
+	return resourceTemplates.all(ctx, s, from)
 }
 
 // Prompts ranges over the prompts of all pages, as Tools does over the tools.
-func (s *Session) Prompts(ctx context.Context) iter.Seq2[*protocol.Prompt, error] {
-	return prompts.all(ctx, s)
+func (s *Session) Prompts(ctx context.Context, from ...*protocol.ListPromptsParams) iter.Seq2[*protocol.Prompt, error] {
+	return prompts.all(ctx, s, from)
 }
 
 // ListTools fetches one page of tools. A nil params asks for the first page. A cursor
@@ -102,12 +107,21 @@ func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsP
 	return resultOf(listPrompts.call(ctx, s, params))
 }
 
-// all ranges over the items of all pages of one server session.
-func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, error] {
+// all ranges over the items of all pages of one server session, or of those from a cursor on.
+func (l list[P, R, E, Q]) all(ctx context.Context, s *Session, from []*P) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
+		// The params change while the range goes on, and may be those of another range, too.
+		params := new(P)
+		if len(from) > 0 && from[0] != nil {
+			*params = *from[0]
+		}
 		view := s.With(s.options)
-		view.options.pages = s.cache.PagesOf(l.Name, maxPages, s.peer.Load(), s.options.MaxStale)
-		w := walk[P, R, E, Q]{list: l, session: view, params: new(P)}
+		if *l.cursor(params) == nil {
+			view.options.pages = s.cache.PagesOf(l.Name, maxPages, s.peer.Load(), s.options.MaxStale)
+		} else { // the rest of a list is never whole
+			view.options.pages = new(cache.Pages[*peer])
+		}
+		w := walk[P, R, E, Q]{list: l, session: view, params: params}
 		for more := true; more; {
 			page, err := w.fetch(ctx)
 			if err != nil {

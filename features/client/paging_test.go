@@ -62,6 +62,45 @@ func TestCursorsAreFollowed(t *testing.T) {
 	}
 }
 
+// A range may begin with the page of a cursor, and leaves the params as they were. Without params, or with nil, it begins with the
+// first page. It asks the server even if the cache holds the page.
+//
+// Guarantees: G-0106.4
+func TestRangeFromACursor(t *testing.T) {
+	next := map[string]string{"none": "b", "b": "c"}
+	s := answeringWith(protocol.MethodListTools, func(f frame) []string {
+		if follows, ok := next[cursorOf(f)]; ok {
+			return page(f, "at "+cursorOf(f), follows)
+		}
+		return lastPage(f, "at "+cursorOf(f))
+	})
+	session := openFake(t, s, client.Options{})
+	start := "b"
+	from := &protocol.ListToolsParams{Cursor: &start}
+	for name, c := range map[string]struct {
+		given []*protocol.ListToolsParams
+		want  []string
+	}{
+		"nothing":   {nil, []string{"at none", "at b", "at c"}},
+		"nil":       {[]*protocol.ListToolsParams{nil}, []string{"at none", "at b", "at c"}},
+		"no cursor": {[]*protocol.ListToolsParams{{}}, []string{"at none", "at b", "at c"}},
+		"a cursor":  {[]*protocol.ListToolsParams{from, nil}, []string{"at b", "at c"}},
+	} {
+		for range 2 {
+			var names []string
+			for tool, err := range session.Tools(t.Context(), c.given...) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, tool.Name)
+			}
+			if !slices.Equal(names, c.want) || from.Cursor != &start {
+				t.Errorf("%s: got %q, want %q", name, names, c.want)
+			}
+		}
+	}
+}
+
 // A list fails if the server returns a cursor that it has returned before.
 func TestRepeatedCursorEndsThePaging(t *testing.T) {
 	for _, cursor := range []string{"", "again"} {

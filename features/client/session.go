@@ -169,6 +169,9 @@ func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
 // Conn returns the connection of the session, for its counters and for advanced use.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
+// Client returns the client that created the session, for handlers that several clients share.
+func (s *Session) Client() *Client { return s.client }
+
 // Server describes the present server, or the last one while there is none. It
 // returns the zero Server before the first server was ready.
 func (s *Session) Server() Server {

@@ -57,7 +57,7 @@ var (
 // A server may have more skills than it lists; see GetSkill. Skills does not read
 // their files (2026-07-28 and the skills extension).
 func (s *Session) Skills(ctx context.Context) iter.Seq2[*protocol.Skill, error] {
-	return skills.all(ctx, s)
+	return skills.all(ctx, s, nil)
 }
 
 // GetSkill returns the entry of one skill, by the URI of its SKILL.md.

@@ -58,7 +58,7 @@ func (s *Session) taskOf(created *protocol.Task) *Task {
 // does over the tools. Only 2025-11-25 has such a list, and only servers that
 // identify their clients offer it. Otherwise the error is ErrUnsupported.
 func (s *Session) Tasks(ctx context.Context) iter.Seq2[*protocol.Task, error] {
-	return taskList.all(ctx, s)
+	return taskList.all(ctx, s, nil)
 }
 
 // ID returns the id of the task, for Session.Task. Keep it secret, unless the server

@@ -26,6 +26,7 @@ type host struct {
 	rawMeta     json.RawMessage             // the _meta of most modern results; it contains info
 	known       atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 	options     Options
+	owner       any     // the *Server, for Session.Server; the host itself needs nothing of it
 	handle      Handler // the middleware, and then innermost
 	noOrigin    transport.Origin
 	methods     atomic.Pointer[map[string]*method] // copied when it changes

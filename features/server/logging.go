@@ -162,7 +162,7 @@ func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 	if err != nil {
 		return err
 	}
-	return l.send(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Data: raw})
+	return l.send(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Logger: l.server().options.LoggerName, Data: raw})
 }
 
 // send sends a message.
@@ -179,7 +179,7 @@ func (l *clientLog) send(ctx context.Context, m *protocol.LogMessageParams) (err
 	// again, with one more.
 	if dropped != (droppedLogs{}) {
 		said, _ := protocol.Marshal(dropped.text(rate))
-		err = l.tell(ctx, &protocol.LogMessageParams{Level: m.Level, Data: said})
+		err = l.tell(ctx, &protocol.LogMessageParams{Level: m.Level, Logger: m.Logger, Data: said})
 	}
 	if err == nil {
 		dropped = droppedLogs{} // the client knows of them

@@ -264,3 +264,22 @@ func TestAttributesOfMessages(t *testing.T) {
 		}
 	}
 }
+
+// Log messages name the logger that the program has chosen, also the one that says how many were dropped.
+//
+// Guarantees: G-0106.3
+func TestLogMessagesNameTheirLogger(t *testing.T) {
+	s := newServer(server.Options{LoggerName: "billing", LogRate: 1})
+	server.AddTool(s, protocol.Tool{Name: "log"}, func(ctx context.Context, _ struct{}) (string, error) {
+		server.Logger(ctx).Warn("one")
+		slog.New(server.LogHandler(slog.DiscardHandler)).WarnContext(ctx, "two")
+		return "", nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(legacy(`1`, "logging/setLevel", `"level":"info"`))
+	w.want(`"id":1`)
+	w.send(legacy(`2`, "tools/call", `"name":"log"`))
+	w.want(`"notifications/message"`, `"logger":"billing"`, `"one"`)
+	w.want(`"id":2`)
+}

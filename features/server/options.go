@@ -115,6 +115,9 @@ type Options struct {
 	// 2026-07-28 to each request. 0: 100. Negative: no limit.
 	LogRate int
 
+	// LoggerName is the logger that messages of Logger and LogHandler name. "": they name none.
+	LoggerName string
+
 	// Asking limits the calls of features that ask their client.
 	Asking AskingOptions
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"mime"
@@ -65,8 +66,9 @@ func (t *template) feature() Feature {
 // If the function returns a string, it is the text of the resource. A []byte is sent
 // as text if the MIME type is textual, or if there is no MIME type and the bytes are
 // UTF-8; otherwise it is sent as binary. A struct, map, slice or number is sent as
-// JSON, and a *protocol.ReadResourceResult unchanged. ErrNotFound and fs.ErrNotExist
-// are sent as "not found", with the error code of the client's revision. Other errors
+// JSON. A *protocol.ReadResourceResult is sent as it is, but contents without a URI get
+// that of the request, and contents of this URI without a MIME type get that of the
+// resource. ErrNotFound and fs.ErrNotExist are sent as "not found", with the error code of the client's revision. Other errors
 // are sent as internal errors with their text, but a *jsonrpc.Error in the chain is
 // sent unchanged.
 //
@@ -202,12 +204,12 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 			return contents(*mimeType, bytesOf(uri, *mimeType, any(out).([]byte))), nil
 		}
 	case *protocol.ReadResourceResult:
-		return func(_ string, out Out) (*protocol.ReadResourceResult, error) {
+		return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
 			result := any(out).(*protocol.ReadResourceResult)
 			if result == nil {
 				return nil, ErrNotFound
 			}
-			return result, nil
+			return filled(result, uri, *mimeType), nil
 		}
 	default:
 		return jsonContents[Out](mimeType)
@@ -232,6 +234,25 @@ func jsonContents[Out any](mimeType *string) func(uri string, out Out) (*protoco
 		}
 		return textContents(uri, *mimeType, string(raw)), nil
 	}
+}
+
+// filled returns a result whose contents have a URI, and a MIME type if they are what was asked for. The program may keep
+// its result and return it to others, so it is copied before it changes.
+func filled(result *protocol.ReadResourceResult, uri, mimeType string) *protocol.ReadResourceResult {
+	lacks := func(c protocol.ResourceContents) bool {
+		return c.URI == "" || c.URI == uri && c.MIMEType == "" && mimeType != ""
+	}
+	if !slices.ContainsFunc(result.Contents, lacks) {
+		return result
+	}
+	copied := *result
+	copied.Contents = slices.Clone(result.Contents)
+	for i := range copied.Contents {
+		if c := &copied.Contents[i]; lacks(*c) {
+			c.URI, c.MIMEType = uri, cmp.Or(c.MIMEType, mimeType)
+		}
+	}
+	return &copied
 }
 
 func textContents(uri, mimeType, text string) *protocol.ReadResourceResult {

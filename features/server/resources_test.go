@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/mcptest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -604,5 +605,42 @@ func TestAddResourceRefusesTheProgramsOwnMistakes(t *testing.T) {
 		},
 	} {
 		wantPanic(t, name, "", func() { add(newServer(server.Options{})) })
+	}
+}
+
+// Contents that name no URI or MIME type have those of the resource. What the program returned does not change.
+//
+// Guarantees: G-0106.2
+func TestContentsHaveURIAndType(t *testing.T) {
+	s := newServer(server.Options{})
+	text := "x"
+	kept := &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{
+		{Text: &text}, {URI: "db://a", Text: &text}, {MIMEType: "text/css", Text: &text}, {URI: "db://b", Text: &text},
+	}}
+	read := func(context.Context) (*protocol.ReadResourceResult, error) { return kept, nil }
+	server.AddResource(s, protocol.Resource{URI: "db://a", Name: "a", MIMEType: "text/html"}, read)
+	server.AddResource(s, protocol.Resource{URI: "db://plain", Name: "plain"}, read)
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "row://{id}", Name: "row", MIMEType: "text/csv"},
+		func(context.Context, map[string]string) (*protocol.ReadResourceResult, error) { return kept, nil })
+	session := mcptest.Connect(t, s, mcptest.Options{})
+	for uri, want := range map[string][]string{
+		"db://a":     {"db://a text/html", "db://a text/html", "db://a text/css", "db://b "},
+		"db://plain": {"db://plain ", "db://a ", "db://plain text/css", "db://b "},
+		"row://7":    {"row://7 text/csv", "db://a ", "row://7 text/css", "db://b "},
+	} {
+		result, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: uri})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range result.Contents {
+			got = append(got, c.URI+" "+c.MIMEType)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", uri, got, want)
+		}
+	}
+	if kept.Contents[0].URI != "" || kept.Contents[2].URI != "" {
+		t.Errorf("the result of the program has changed: %+v", kept.Contents)
 	}
 }

@@ -59,6 +59,7 @@ func New(info protocol.Implementation, o Options) *Server {
 		panic(fmt.Sprintf("server: %v", err))
 	}
 	s := new(Server)
+	s.owner = s
 	s.info, s.rawInfo, s.rawMeta, s.options = info, raw, []byte(`{"`+protocol.MetaServerInfo+`":`+string(raw)+"}"), o
 	if err := nodename.Check(o.Node); err != nil {
 		panic(fmt.Sprintf("server: Node: %v", err))
@@ -173,6 +174,9 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 		}
 	}
 }
+
+// Server returns the server of the session, for handlers and callbacks that several servers share.
+func (s *Session) Server() *Server { return s.peer.server.owner.(*Server) }
 
 // Close refuses new clients and calls, lets running calls finish, and ends every
 // session. It returns when all sessions have ended. If ctx has no deadline, Close sets one

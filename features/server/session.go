@@ -146,6 +146,29 @@ func (s *Session) Restored() bool { return s.peer.keeping.restores() }
 // conn.Conn.Close.
 func (s *Session) Close(ctx context.Context) error { return s.peer.conn.Close(ctx) }
 
+// Wait waits until the session has ended. It returns nil after Close, or if the client has ended the session properly.
+// Otherwise it returns a conn.Reason, which says why the session ended. It may return slightly before Server.Sessions has lost
+// the session.
+func (s *Session) Wait() error {
+	<-s.peer.conn.Done()
+	switch reason := s.peer.conn.Status().Reason; reason.Kind {
+	case conn.Stopped, conn.Drained, conn.PeerEnded:
+		return nil
+	default:
+		return reason
+	}
+}
+
+// Ping asks the client for an answer that says nothing else, and waits for it: until ctx ends, and for Options.Conn.RequestTimeout at
+// most. Over HTTP the question reaches a client that listens on the stream of its session. No middleware sees it.
+func (s *Session) Ping(ctx context.Context) error {
+	_, err := s.peer.conn.Call(ctx, conn.Request{Method: protocol.MethodPing})
+	if err != nil {
+		return fmt.Errorf("server: %s: %w", protocol.MethodPing, err)
+	}
+	return nil
+}
+
 // ElicitationComplete tells the client that its user has finished on the page of a
 // question with mode "url"; see Ask. The id is the ElicitationID of that question.
 // Only clients of 2025-11-25 that open pages support this. For any other client

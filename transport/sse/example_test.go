@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 )
 
@@ -47,4 +49,23 @@ func ExampleHandler() {
 	// <nil>
 	// <nil>
 	// http: Server closed
+}
+
+// One endpoint serves several servers: the host name says which one a session gets.
+func ExampleHandlerOptions() {
+	servers := map[string]*server.Server{}
+	for _, name := range []string{"a.example.com", "b.example.com"} {
+		servers[name] = server.New(protocol.Implementation{Name: name, Version: "1.0"}, server.Options{})
+	}
+	endpoint := sse.NewHandler(nil, sse.HandlerOptions{
+		AllowedHosts: []string{"a.example.com", "b.example.com"},
+		Choose:       func(r *http.Request) transport.Acceptor { return servers[r.Host] }, // nil is answered with 404
+	})
+	response := httptest.NewRecorder()
+	endpoint.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "http://localhost/sse", nil))
+	fmt.Println(response.Code)
+	fmt.Println(endpoint.Shutdown(context.Background(), nil))
+	// Output:
+	// 404
+	// <nil>
 }

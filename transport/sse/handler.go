@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
-	"net/netip"
 	"net/url"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,77 +21,8 @@ import (
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
-
-// HandlerOptions configures a Handler. The zero value means the defaults. For every
-// numeric field, a value of zero or less means the default.
-type HandlerOptions struct {
-	// Endpoint is the address to which clients POST: an absolute path, or a URL with
-	// the origin of the handler. Set it if a proxy changes paths. Default: the path
-	// of the GET request.
-	Endpoint string
-
-	// Identify returns the identity of the client, as your authentication has
-	// established it: a user id for instance, or "" for an anonymous client.
-	// Handlers read it as transport.Origin.Identity. A session belongs to the
-	// identity that began it. For a POST of another identity the response is 403.
-	// Default: every client is anonymous.
-	Identify func(*http.Request) string
-
-	// AllowedOrigins lists the values of the Origin header, such as
-	// "https://app.example.com", that browsers may send in addition to the
-	// server's own origin. For any other origin the response is 403.
-	AllowedOrigins []string
-
-	// AllowedHosts lists the host names, with or without a port, under which
-	// clients may call the server in addition to localhost and loopback
-	// addresses. For any other Host header the response is 403, since it may be an
-	// attack by DNS rebinding. If AllowedHosts is empty, the Host header is
-	// checked only for requests that arrive on a loopback address.
-	AllowedHosts []string
-
-	// TrustedProxies lists the addresses of the reverse proxies in front of the handler, such as 10.0.0.0/8. If a request comes
-	// from one of them, its client is the last address in X-Forwarded-For that is none of them; or in Forwarded (RFC
-	// 7239), if there is no X-Forwarded-For. This address is whose share of the limits a client without an identity
-	// uses, and transport.Origin.Client. It is not used for anything else, such as AllowedHosts. If the header is malformed or
-	// longer than 4 KiB, or if both are there and differ, the client is the proxy.
-	//
-	// Make sure that nobody but the proxy can send requests from these addresses, and that the proxy adds to the header or
-	// replaces it. Default: no proxy is trusted. All clients without an identity behind one proxy are then one client.
-	TrustedProxies []netip.Prefix
-
-	// MaxBody is the maximum size of the body of a POST, in bytes; default 4 MiB. For
-	// a longer body, and for an initialize above 64 KiB, the response is 413.
-	MaxBody int
-
-	// MaxFrame is the maximum size of a message to a client, in bytes; default 16
-	// MiB. Send refuses a longer message with a *transport.OversizedError.
-	MaxFrame int
-
-	// MaxSessions is the maximum number of sessions at a time; default 1,000. Clients share
-	// them: one client, which is an identity or, if anonymous, a network, may have 38 % of them,
-	// or less the more others have; fewer than 64 go to whom comes first. Beyond that, the
-	// response to a GET is 503. Set Identify or TrustedProxies if many clients share a proxy.
-	MaxSessions int
-
-	// KeepAlive is how long a stream may be silent before the handler sends a
-	// comment, which keeps proxies from closing the connection; default 15 s.
-	KeepAlive time.Duration
-
-	// Log receives a warning, once, when a request that a proxy seems to have sent comes from none of
-	// TrustedProxies. Default: slog.Default().
-	Log *slog.Logger
-}
-
-func (o HandlerOptions) withDefaults() HandlerOptions {
-	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), parts.DefaultMaxFrame)
-	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 1000)
-	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
-	return o
-}
 
 // A Handler is an http.Handler that serves one MCP endpoint over HTTP+SSE: GET opens
 // the stream of a session, and POST sends it a message. It is safe for concurrent
@@ -100,7 +33,8 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 // at a time, in the order of their arrival. It responds to a POST with 202 after it
 // has delivered the message.
 //
-// The Acceptor learns what the handler refuses, if it is a transport.Auditor.
+// The Acceptor given to NewHandler learns what the handler refuses, if it is a
+// transport.Auditor, also if Choose is set.
 //
 // Each message carries a transport.Origin: the address, headers and TLS state of the
 // POST that brought it. A server's handler sees the values of that request's context
@@ -120,9 +54,6 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 //
 //   - Check: authenticate in ordinary middleware, GET and POST alike. Put the identity
 //     into the context of the request, and let Identify return it from there.
-//   - Choose: create one Handler for each server, at separate paths of an
-//     http.ServeMux. A client POSTs to the path of its GET request, so both reach the
-//     same Handler.
 //   - Serve: call http.Server.ListenAndServe, with a ReadHeaderTimeout, and call
 //     Shutdown at the end.
 type Handler struct {
@@ -171,7 +102,7 @@ func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
 // defaultShutdownGrace is how long Shutdown may take if its context has no deadline.
 const defaultShutdownGrace = 10 * time.Second
 
-// Shutdown closes the acceptor, so that calls in flight can finish, then the handler, and
+// Shutdown closes the acceptor given to NewHandler and those that have sessions, so that calls in flight can finish, then the handler, and
 // then srv, and returns when all of them are closed. If srv is nil, close your
 // http.Server yourself after Shutdown.
 //
@@ -183,7 +114,26 @@ func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		grace = max(time.Until(deadline), 0)
 	}
-	return web.Shutdown{Name: "sse", Acceptors: []transport.Acceptor{h.acceptor}, Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
+	return web.Shutdown{Name: "sse", Acceptors: h.acceptorsToClose(), Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
+}
+
+// acceptorsToClose refuses new sessions, and returns the acceptors that may have some.
+func (h *Handler) acceptorsToClose() []transport.Acceptor {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	all := []transport.Acceptor{h.acceptor}
+	if h.options.Choose == nil {
+		return all
+	}
+	chosen := make(map[transport.Acceptor]struct{})
+	for _, l := range h.sessions {
+		chosen[l.acceptor] = struct{}{}
+	}
+	if reflect.ValueOf(h.acceptor).Comparable() {
+		delete(chosen, h.acceptor)
+	}
+	return slices.AppendSeq(all, maps.Keys(chosen))
 }
 
 // Close refuses new requests with 503 and closes all links, each within the grace.
@@ -274,9 +224,14 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.ContentLength != 0 { // net/http would wait for the end of the body
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
+	acceptor, refused := h.choose(r)
+	if refused != nil {
+		return refused
+	}
 	identity := h.identify(r)
 	of := web.ClientOf(identity, web.AddressOf(r))
 	l := newServerLink(w, r, identity, of, h.unread, h.options.MaxFrame)
+	l.acceptor = acceptor
 	if !h.places.Take(of, 1) {
 		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible for this client now", identity: l.identity}
 	}
@@ -290,13 +245,29 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 		l.leave()
 		l.end(reason, 0)
 	}()
-	h.acceptor.Accept(l)
+	acceptor.Accept(l)
 	if !l.recv.Bound() || l.isOver() {
 		return &refusal{status: http.StatusServiceUnavailable, text: "shutting down", identity: l.identity}
 	}
 	reason = transport.ErrPeerClosed // the reason if the ResponseWriter panics in serve
 	reason = l.serve(r.Context(), h.endpointOf(r, l.id), h.options.KeepAlive)
 	return nil
+}
+
+// choose returns the acceptor of a session that begins.
+func (h *Handler) choose(r *http.Request) (transport.Acceptor, *refusal) {
+	if h.options.Choose == nil {
+		return h.acceptor, nil
+	}
+	a := h.options.Choose(r)
+	switch {
+	case web.IsNil(a):
+		return nil, &refusal{status: http.StatusNotFound, text: "there is no such server"}
+	// Shutdown finds acceptors by their sessions: as the key of a map it would panic.
+	case !reflect.ValueOf(a).Comparable():
+		return nil, &refusal{status: http.StatusInternalServerError, text: "the server chosen for this request cannot be compared"}
+	}
+	return a, nil
 }
 
 func (h *Handler) identify(r *http.Request) string {

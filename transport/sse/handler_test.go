@@ -357,6 +357,57 @@ func TestEndpointOption(t *testing.T) {
 	}
 }
 
+// Choose decides which server has a session. Without a server the session is refused, and the refusal is told to the acceptor of the
+// handler. Shutdown closes each server that has sessions once, whether it was chosen or not.
+//
+// Guarantees: G-0106.5
+func TestChooseTheServerOfASession(t *testing.T) {
+	var mu sync.Mutex
+	closed := map[string]int{}
+	closes := func(name string) func(context.Context) error {
+		return func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			closed[name]++
+			return nil
+		}
+	}
+	one, other := &site{t: t, close: closes("one")}, &site{t: t, close: closes("other")}
+	s := newSite(t, HandlerOptions{Choose: func(r *http.Request) transport.Acceptor {
+		switch r.Header.Get("Server") {
+		case "one":
+			return one
+		case "other":
+			return other
+		case "function":
+			return acceptFunc(func(transport.Link) {})
+		default:
+			return (*site)(nil)
+		}
+	}})
+	s.close = closes("default")
+	for _, name := range []string{"one", "one", "other"} {
+		s.visit("Server: " + name)
+	}
+	if len(one.links) != 2 || len(other.links) != 1 || len(s.links) != 0 {
+		t.Errorf("got %d, %d and %d links, want 2, 1 and 0", len(one.links), len(other.links), len(s.links))
+	}
+	for name, want := range map[string]int{"none": http.StatusNotFound, "function": http.StatusInternalServerError} {
+		if response := s.do(s.ctx, "GET", s.url, "", "Server: "+name); response.StatusCode != want {
+			t.Errorf("%s: got %d, want %d", name, response.StatusCode, want)
+		}
+	}
+	if len(s.refused) != 2 || len(one.refused) != 0 {
+		t.Errorf("the acceptor of the handler learned of %d refusals, want 2", len(s.refused))
+	}
+	if err := s.handler.Shutdown(s.ctx, nil); err != nil {
+		t.Error(err)
+	}
+	if len(closed) != 3 || closed["one"] != 1 || closed["other"] != 1 || closed["default"] != 1 {
+		t.Errorf("closed %v, want each once", closed)
+	}
+}
+
 // If the acceptor does not bind or closes its link, the request is refused as busy.
 func TestAcceptorThatRefuses(t *testing.T) {
 	for name, accept := range map[string]acceptFunc{

@@ -29,8 +29,9 @@ var sessionNotFound = &refusal{status: http.StatusNotFound, text: "session not f
 // the GET request writes the stream, and those of the POSTs deliver messages.
 type serverLink struct {
 	id, identity string
-	http         string // the version of HTTP of the GET request
-	maxFrame     int    // in bytes
+	acceptor     transport.Acceptor // that serves the session
+	http         string             // the version of HTTP of the GET request
+	maxFrame     int                // in bytes
 	unread       *web.Unread
 	client       share.Client // whose share of unread it is
 	w            http.ResponseWriter
