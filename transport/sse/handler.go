@@ -122,10 +122,13 @@ func (h *Handler) acceptorsToClose() []transport.Acceptor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true
+	// The one given to NewHandler may be no key of a map. One that was chosen is: choose refuses others.
 	all := []transport.Acceptor{h.acceptor}
 	if h.options.Choose == nil {
 		return all
 	}
+	// One that has no sessions now has nothing to finish here, and the handler does not remember it: Choose may return a
+	// new one for every session.
 	chosen := make(map[transport.Acceptor]struct{})
 	for _, l := range h.sessions {
 		chosen[l.acceptor] = struct{}{}
@@ -254,7 +257,8 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	return nil
 }
 
-// choose returns the acceptor of a session that begins.
+// choose returns the acceptor of a session that begins. It is asked before anything is taken for the session, so that what it
+// refuses costs others nothing. POSTs do not ask: their session has its server.
 func (h *Handler) choose(r *http.Request) (transport.Acceptor, *refusal) {
 	if h.options.Choose == nil {
 		return h.acceptor, nil
