@@ -28,6 +28,9 @@ import (
 // the stream of a session, and POST sends it a message. It is safe for concurrent
 // use.
 //
+// With HandlerOptions.Choose one Handler serves several servers. Each session stays with the
+// one that was chosen for its GET. Limits, such as MaxSessions, are for all of them together.
+//
 // Each session is one link. It ends when its client closes the stream
 // (ErrPeerClosed), or by Close. The handler delivers the messages of a session one
 // at a time, in the order of their arrival. It responds to a POST with 202 after it
@@ -118,6 +121,8 @@ func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 }
 
 // acceptorsToClose refuses new sessions, and returns the acceptors that may have some.
+// No session may begin after they were listed: its server would not be closed, and calls of
+// the session would be cut off by Close in place of finishing.
 func (h *Handler) acceptorsToClose() []transport.Acceptor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,6 +166,7 @@ func (h *Handler) Close(grace time.Duration) error {
 }
 
 // ServeHTTP implements http.Handler.
+// The address of the client is found first, because each refusal tells it to the Auditor.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	since := time.Now()
 	r = h.proxies.Received(r)
