@@ -55,6 +55,15 @@ type ResourcesChanged struct{}
 // it, may have changed.
 type ResourceUpdated struct{ URI string }
 
+// SubscriptionRefused says that the server does not report changes of a resource any more, although it had accepted the
+// Subscribe: a modern server is asked again when its reports end, and when what the session wants changes. The session
+// still asks each later server, and Subscribe asks this one. Err is not nil. What a new server refuses is in
+// Restored.Failures instead. If the server reports the resource again, a ResourceUpdated says so.
+type SubscriptionRefused struct {
+	URI string
+	Err error
+}
+
 // LogMessage is a message of the server's log.
 type LogMessage struct {
 	Level  protocol.LogLevel
@@ -108,6 +117,8 @@ func (*ResourcesChanged) key() eventKey {
 func (e *ResourceUpdated) key() eventKey {
 	return eventKey{protocol.NotificationResourcesUpdated, e.URI}
 }
+
+func (e *SubscriptionRefused) key() eventKey { return eventKey{"subscription refused", e.URI} }
 
 func (*LogMessage) key() eventKey { return eventKey{} }
 

@@ -250,7 +250,7 @@ func TestSubscriptionThatIsNotGrantedAgain(t *testing.T) {
 // A server may refuse a resource that the session wants still, and grant it later. Each Subscribe gets the answer that the server
 // gives then.
 //
-// Guarantees: G-0030.5
+// Guarantees: G-0030.11
 func TestSubscribeAsksAServerThatHasRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuses := true
@@ -290,6 +290,99 @@ func TestSubscribeAsksAServerThatHasRefused(t *testing.T) {
 			t.Errorf("Subscribe returned %v, and the server was asked again; it has accepted before", err)
 		}
 	})
+}
+
+// If a server reports a resource no more that Subscribe has asked for, the program is told, once; and if the server reports it
+// again, that counts as a change.
+//
+// Guarantees: G-0030.11
+func TestRefusedLater(t *testing.T) {
+	for name, refuse := range map[string]func(*testing.T, *fakeServer, *client.Session){
+		"its reports end": func(_ *testing.T, s *fakeServer, _ *client.Session) {
+			asked := s.received(protocol.MethodListen)
+			s.sendFrame(asked[len(asked)-1].result(`{"resultType":"complete"}`))
+		},
+		"another subscription": func(t *testing.T, _ *fakeServer, session *client.Session) {
+			if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///c"}); err == nil {
+				t.Error("Subscribe succeeded, want an error")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var reported events
+				s, less := grantingServer(), false
+				s.on(protocol.MethodListen, func(f frame, before func(frame) []string) []string {
+					if less {
+						return f.grantsOnly(`["file:///b"]`)
+					}
+					return before(f)
+				})
+				session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reported.want(t, "connected", "tools")
+				for _, uri := range []string{"file:///a", "file:///b"} {
+					if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				reported.want(t, "subscribed")
+				count := func(event string) (n int) {
+					synctest.Wait()
+					reported.mu.Lock()
+					defer reported.mu.Unlock()
+					for _, e := range reported.all {
+						if e == event {
+							n++
+						}
+					}
+					return n
+				}
+				less = true
+				for range 2 {
+					refuse(t, s, session)
+					pass(10 * time.Second)
+				}
+				if a, b := count("refused file:///a"), count("refused file:///b"); a != 1 || b != 0 {
+					t.Errorf("the program was told %d and %d times that a and b are refused, want 1 and 0", a, b)
+				}
+				less = false
+				if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///d"}); err != nil {
+					t.Error(err)
+				}
+				if got := count("updated file:///a"); got != 1 {
+					t.Errorf("the program was told %d times that a may have changed, want 1", got)
+				}
+			})
+		})
+	}
+}
+
+// A Watch goes on if the link breaks while it subscribes.
+//
+// Guarantees: G-0030.5
+func TestWatchThatLosesItsServerAtFirst(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			s, method := grantingServer(), protocol.MethodListen
+			if version == protocol.LatestLegacy {
+				s.answer, method = allAnswers(version), protocol.MethodSubscribe
+			}
+			session, err := connect(t, ignoringFirst(method, 1, s), client.Options{ProtocolVersion: version}, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			watch := watchInBackground(t, session, "file:///a")
+			reconnect(t, s, session)
+			pass(time.Second)
+			wantEnded(t, watch, false)
+			if reads, asked := len(s.received(protocol.MethodReadResource)), len(s.received(method)); reads == 0 || asked < 2 {
+				t.Errorf("%s: got %d reads and %d subscriptions, want at least one and 2", version, reads, asked)
+			}
+		})
+	}
 }
 
 // A server that does not acknowledge a subscription delays Restored by the timeout of a

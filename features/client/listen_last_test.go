@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // When nothing is wanted any more, no subscription stays open.
@@ -33,4 +36,60 @@ func TestTheLastSubscriptionEnds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// If the newest subscription fails for good, the one before is the newest again: when it ends, it is asked for again, what it reports
+// then counts as changed, and if it fails, too, nobody waits for its reports.
+//
+// Guarantees: G-0030.4, G-0030.5
+func TestTheOneBeforeASubscriptionThatFails(t *testing.T) {
+	for _, works := range []bool{true, false} {
+		t.Run(fmt.Sprint("it works again: ", works), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var reported events
+				s, fails := grantingServer(), false
+				s.on(protocol.MethodListen, func(f frame, before func(frame) []string) []string {
+					if fails {
+						return []string{f.fault(-32602, `null`)}
+					}
+					return before(f)
+				})
+				session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reported.want(t, "connected", "tools")
+				subscribe := func(uri string) error {
+					return session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri})
+				}
+				if err := subscribe("file:///a"); err != nil {
+					t.Fatal(err)
+				}
+				watch := watchInBackground(t, session, "file:///a")
+				reads := len(s.received(protocol.MethodReadResource))
+				asked := s.received(protocol.MethodListen)
+				reported.want(t, "subscribed")
+				fails = true
+				if err := subscribe("file:///b"); !errors.Is(err, &jsonrpc.Error{Code: -32602}) {
+					t.Errorf("got %v, want the error of the server", err)
+				}
+				pass(time.Minute)
+				reported.want(t, "after the failure")
+				wantEnded(t, watch, false)
+				fails = !works
+				s.sendFrame(asked[len(asked)-1].result(`{"resultType":"complete"}`))
+				pass(time.Minute)
+				wantEnded(t, watch, !works)
+				again := len(s.received(protocol.MethodReadResource)) - reads
+				if works {
+					reported.want(t, "asked for again", "tools", "updated file:///a")
+				} else {
+					reported.want(t, "asked for again", "refused file:///a")
+				}
+				if works != (again == 1) {
+					t.Errorf("the resource was read %d times again; the server reports it: %t", again, works)
+				}
+			})
+		})
+	}
 }

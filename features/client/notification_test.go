@@ -91,6 +91,8 @@ func describe(e client.Event) string {
 		return "resources"
 	case *client.ResourceUpdated:
 		return "updated " + e.URI
+	case *client.SubscriptionRefused:
+		return "refused " + e.URI
 	case *client.LogMessage:
 		return fmt.Sprintf("log %s: %s", e.Level, e.Data)
 	case *client.Notification:

@@ -101,7 +101,8 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 func (s *Session) subscribeWatcher(ctx context.Context, uri string, watcher chan struct{}) error {
 	for {
 		err := s.restore.Watch(ctx, caller{s}, uri, watcher)
-		if !errors.Is(err, ErrStale) && !errors.Is(err, ErrUnavailable) || s.options.Epoch != 0 {
+		isLost := errors.Is(err, ErrStale) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrLost)
+		if !isLost || s.options.Epoch != 0 {
 			return err
 		}
 	}

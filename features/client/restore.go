@@ -67,6 +67,11 @@ func (h host) Lost(epoch uint64, why Reason, next time.Time) { h.events.pushLost
 // Restored implements restore.Session.
 func (h host) Restored(failures []error) { h.events.pushRestored(failures) }
 
+// Refused implements restore.Session.
+func (h host) Refused(uri string, why error) {
+	h.events.push(&SubscriptionRefused{URI: uri, Err: why}, false)
+}
+
 // Granted implements restore.Session. Everything granted counts as changed.
 func (h host) Granted(granted *protocol.SubscriptionFilter) {
 	h.cache.Granted(granted)

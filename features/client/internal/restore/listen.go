@@ -53,10 +53,13 @@ func (r *Restorer) restoreListening(ctx context.Context, c Caller, p Server) []e
 // of the stream and the acknowledgement, changes may have gone unreported, so everything that is
 // granted counts as changed. For a new server, a Restored says the same.
 func (r *Restorer) Acknowledged(s Session, in *conn.Incoming) {
-	granted := r.reports.acknowledged(in, func() bool {
+	granted, refused := r.reports.acknowledged(in, func() bool {
 		known := r.knownServer()
 		return known == nil || known.Epoch() != in.Epoch
 	})
+	for _, uri := range refused {
+		s.Refused(uri, notGranted(uri))
+	}
 	if granted == nil {
 		return
 	}
@@ -120,7 +123,13 @@ func (r *reports) keepListening(ctx context.Context, s Session, l *listening) {
 		}),
 		OnAttempt: func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
 	})
-	r.listenFailed(l, s.Explain(err), true)
+	refused := r.listenFailed(l, s.Explain(err), true)
+	if s.Conn().Status().State == conn.Closing {
+		return // nothing was refused
+	}
+	for _, uri := range refused {
+		s.Refused(uri, s.Explain(err))
+	}
 }
 
 // listenMessage asks the present server for everything that the session wants and the
@@ -169,27 +178,40 @@ func chooseReports(s Session, p Server, uris []string, filter *protocol.Subscrip
 	return filter.ToolsListChanged || filter.PromptsListChanged || filter.ResourcesListChanged, err
 }
 
-// listenFailed records why an attempt has ended, or that there will be no other.
-func (r *reports) listenFailed(l *listening, err error, over bool) {
+// listenFailed records why an attempt has ended, or that there will be no other. It returns the resources of which the
+// program has to learn that they are not reported any more.
+func (r *reports) listenFailed(l *listening, err error, over bool) (refused []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.signal()
 	l.granted, l.over = nil, over
 	if l.failed = err; err == nil {
 		l.failed = errors.New("client: the server ended the subscription")
 	}
-	// No acknowledgement will end the one before. It would go on until the session ends, and the server would report to
-	// nobody. A newest one that fails for another reason leaves it alone: it asks for what is wanted still, and nothing
-	// else does.
-	if r.listening == l && r.replaced != nil && errors.Is(err, errNothingToReport) {
-		r.replaced.cancel()
+	switch earlier := r.replaced; {
+	case !over:
+	case l == earlier:
 		r.replaced = nil
+	case l != r.listening:
+	case earlier != nil && errors.Is(err, errNothingToReport):
+		// No acknowledgement will end the one before. It would go on until the session ends, and the server would report to
+		// nobody.
+		earlier.cancel()
+		r.replaced = nil
+	case earlier != nil:
+		// The one before asks for what is wanted still, and nothing else does. It is the newest again, so that its next end is
+		// noticed. Those who wait for what only l has asked for get the error of l.
+		earlier.failed = l.failed
+		r.listening, r.replaced = earlier, nil
+	default:
+		// Watchers must not wait for reports that never come: they ask again, and get the error. If this server has granted
+		// nothing, the error of Subscribe or of Restored says so.
+		refused = r.refused(l.wanted)
+		if r.granting != l.epoch {
+			refused = nil
+		}
 	}
-	// Watchers must not wait for reports that never come: they ask again, and get the error.
-	earlier := r.replaced != nil && r.replaced.granted != nil // it continues to report
-	if over && r.listening == l && !earlier {
-		r.refused(l.wanted)
-	}
-	r.signal()
+	return refused
 }
 
 // signal wakes callers that wait for a change of the listening. The caller holds the
@@ -201,14 +223,15 @@ func (r *reports) signal() {
 	}
 }
 
-// acknowledged notes what a server has granted. It returns that if changes may have gone
-// unreported before, and nobody else says so. restores reports whether a Restored will say so
+// acknowledged notes what a server has granted. It returns that of which changes may have gone
+// unreported before, and the resources of which the program has to learn that they are not reported
+// any more, unless somebody else says so. restores reports whether a Restored will say so
 // later; it is called with the lock held, so that the grant cannot come after that Restored.
-func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protocol.SubscriptionFilter {
+func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) (unreported *protocol.SubscriptionFilter, refused []string) {
 	var params protocol.AcknowledgedParams
 	var id jsonrpc.ID
 	if protocol.Unmarshal(in.Params, &params) != nil || protocol.Unmarshal(params.Meta[protocol.MetaSubscriptionID], &id) != nil {
-		return nil
+		return nil, nil
 	}
 	number, _ := id.Int64()
 	granted := params.Notifications
@@ -216,12 +239,18 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protoco
 	defer r.mu.Unlock()
 	l := r.listening
 	if l == nil || l.id != number || l.epoch != in.Epoch {
-		return nil // the acknowledgement is for a listening that was replaced
+		return nil, nil // the acknowledgement is for a listening that was replaced
 	}
-	reported, refused := l.compare(granted.ResourceSubscriptions)
+	reported, others := l.compare(granted.ResourceSubscriptions)
 	granted.ResourceSubscriptions = reported
 	l.granted = &granted
-	r.refused(refused)
+	again := r.accepted(reported)
+	// The Restored of a server lists what its first grant lacks.
+	restored := restores()
+	if refused = r.refused(others); restored && r.granting != in.Epoch {
+		refused = nil
+	}
+	r.granting = in.Epoch
 	// If the one before has reported until now, on the same server, and continues for a while, nothing is missed.
 	seamless := false
 	if old := r.replaced; old != nil {
@@ -231,12 +260,17 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protoco
 		}
 		r.replaced = nil
 	}
-	seamless = seamless || restores()
 	r.signal()
-	if seamless {
-		return nil
+	switch {
+	case restored:
+		return nil, refused
+	case !seamless:
+		return &granted, refused
+	case len(again) > 0:
+		return &protocol.SubscriptionFilter{ResourceSubscriptions: again}, refused
+	default:
+		return nil, refused
 	}
-	return &granted
 }
 
 // endLater ends a listening that was replaced once its server has had time to report what changed before that: a
@@ -299,10 +333,12 @@ func (r *reports) awaitGrant(ctx context.Context, c Caller, p Server, uri string
 		switch {
 		case granted != nil && (uri == "" || slices.Contains(granted.ResourceSubscriptions, uri)):
 			return nil
+		case granted != nil && failed != nil: // the request that asked for this has failed, and an earlier one goes on
+			return failed
 		case granted != nil && !p.Has(subscribing):
 			return s.Lacks(subscribing)
 		case granted != nil:
-			return fmt.Errorf("client: the server does not grant reports of %.200q", uri)
+			return notGranted(uri)
 		case !isCurrent(p, status):
 			return conn.ErrStale
 		case failed != nil:
@@ -315,6 +351,10 @@ func (r *reports) awaitGrant(ctx context.Context, c Caller, p Server, uri string
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func notGranted(uri string) error {
+	return fmt.Errorf("client: the server does not grant reports of %.200q", uri)
 }
 
 // outcome returns what a server has granted to the newest listening, or why it has ended; neither

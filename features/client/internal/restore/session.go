@@ -25,6 +25,7 @@ type Session interface {
 	StartsAway()                                        // the session has no server yet
 	Lost(epoch uint64, why conn.Reason, next time.Time) // once or more for each epoch
 	Restored(failures []error)
+	Refused(uri string, why error)        // the server does not report changes of a resource any more
 	Granted(*protocol.SubscriptionFilter) // reports begin, and changes before were not reported
 }
 

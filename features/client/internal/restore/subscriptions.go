@@ -23,6 +23,7 @@ type reports struct {
 	ending    uint32                   // how many replaced ones continue for a while
 	listening *listening               // the newest subscriptions/listen; nil before the first
 	replaced  *listening               // the previous one, until the newest is acknowledged
+	granting  uint64                   // the epoch of the newest server that has acknowledged one
 	changed   chan struct{}
 }
 
@@ -338,14 +339,37 @@ func (r *reports) used() []string {
 }
 
 // refused notes that a server reports no changes of some resources. It wakes the watchers,
-// which then ask the server themselves and get its error. The caller holds the lock.
-func (r *reports) refused(uris []string) {
+// which then ask the server themselves and get its error. It returns the resources that Subscribe has asked for and that were
+// reported before. The caller holds the lock.
+func (r *reports) refused(uris []string) (before []string) {
 	for _, uri := range uris {
-		if sub := r.resources[uri]; sub != nil {
-			sub.accepted = false
-			sub.wake()
+		sub := r.resources[uri]
+		if sub == nil {
+			continue
 		}
+		if sub.accepted && sub.explicit {
+			before = append(before, uri)
+		}
+		sub.accepted = false
+		sub.wake()
 	}
+	return before
+}
+
+// accepted notes that a server reports changes of some resources. It returns those that Subscribe has asked for and that were
+// refused before. If it is the turn of somebody, that one notes the answer. The caller holds the lock.
+func (r *reports) accepted(uris []string) (again []string) {
+	for _, uri := range uris {
+		sub := r.resources[uri]
+		if sub == nil || sub.asking != nil {
+			continue
+		}
+		if !sub.accepted && sub.explicit {
+			again = append(again, uri)
+		}
+		sub.accepted = true
+	}
+	return again
 }
 
 // updated wakes the watchers of a resource and of those that contain it.
