@@ -20,8 +20,9 @@ const (
 // A listening is one subscriptions/listen with all of its attempts. The Conn sends it
 // again whenever it ends (conn.Request.Retries).
 type listening struct {
-	version uint32 // the version of the subscriptions that it asks for
-	cancel  context.CancelFunc
+	version  uint32 // the version of the subscriptions that it asks for
+	cancel   context.CancelFunc
+	granting uint64 // the epoch of the newest server that has acknowledged it or one before it
 
 	// Of the present attempt:
 	id      int64
@@ -105,6 +106,9 @@ func (r *reports) listenLocked(s Session, changed bool) {
 	// It outlives whoever has asked for it, and ends with the session or with its replacement.
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listening{version: r.version, cancel: cancel}
+	if old != nil {
+		l.granting = old.granting
+	}
 	r.listening = l
 	if !s.Conn().Control().Go(protocol.MethodListen, func(session context.Context) {
 		defer cancel()
@@ -201,13 +205,13 @@ func (r *reports) listenFailed(l *listening, err error, over bool) (refused []st
 	case earlier != nil:
 		// The one before asks for what is wanted still, and nothing else does. It is the newest again, so that its next end is
 		// noticed. Those who wait for what only l has asked for get the error of l.
-		earlier.failed = l.failed
+		earlier.failed, earlier.granting = l.failed, l.granting
 		r.listening, r.replaced = earlier, nil
 	default:
 		// Watchers must not wait for reports that never come: they ask again, and get the error. If this server has granted
 		// nothing, the error of Subscribe or of Restored says so.
 		refused = r.refused(l.wanted)
-		if r.granting != l.epoch {
+		if l.granting != l.epoch {
 			refused = nil
 		}
 	}
@@ -247,10 +251,10 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) (unrepor
 	again := r.accepted(reported)
 	// The Restored of a server lists what its first grant lacks.
 	restored := restores()
-	if refused = r.refused(others); restored && r.granting != in.Epoch {
+	if refused = r.refused(others); restored && l.granting != in.Epoch {
 		refused = nil
 	}
-	r.granting = in.Epoch
+	l.granting = in.Epoch
 	// If the one before has reported until now, on the same server, and continues for a while, nothing is missed.
 	seamless := false
 	if old := r.replaced; old != nil {

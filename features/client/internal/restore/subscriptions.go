@@ -23,7 +23,6 @@ type reports struct {
 	ending    uint32                   // how many replaced ones continue for a while
 	listening *listening               // the newest subscriptions/listen; nil before the first
 	replaced  *listening               // the previous one, until the newest is acknowledged
-	granting  uint64                   // the epoch of the newest server that has acknowledged one
 	changed   chan struct{}
 }
 
