@@ -357,6 +357,12 @@ func (r *reports) awaitGrant(ctx context.Context, c Caller, p Server, uri string
 	}
 }
 
+// refuses reports whether the newest listening has asked for a resource in vain. The caller holds the lock.
+func (r *reports) refuses(uri string) bool {
+	l := r.listening
+	return l != nil && slices.Contains(l.wanted, uri) && (l.over || l.granted != nil && !slices.Contains(l.granted.ResourceSubscriptions, uri))
+}
+
 func notGranted(uri string) error {
 	return fmt.Errorf("client: the server does not grant reports of %.200q", uri)
 }

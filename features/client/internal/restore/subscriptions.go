@@ -84,7 +84,10 @@ func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string,
 	accepted, unknown := false, false
 	defer func() {
 		unused := r.settle(sub, func() {
-			if accepted {
+			switch {
+			case accepted && r.refuses(uri): // since the server has accepted it; nobody else would say so
+				err = c.Failed(ctx, protocol.MethodListen, conn.Unknown, notGranted(uri))
+			case accepted:
 				add(sub, ended)
 			}
 		})
