@@ -192,30 +192,42 @@ func (r *reports) listenFailed(l *listening, err error, over bool) (refused []st
 	if l.failed = err; err == nil {
 		l.failed = errors.New("client: the server ended the subscription")
 	}
-	switch earlier := r.replaced; {
+	switch {
 	case !over:
-	case l == earlier:
+		return nil
+	case l == r.replaced:
 		r.replaced = nil
+		return nil
 	case l != r.listening:
-	case earlier != nil && errors.Is(err, errNothingToReport):
+		return nil
+	case r.replaced != nil:
+		r.fallBack(l)
+		return nil
+	}
+	// Watchers must not wait for reports that never come: they ask again, and get the error. If this server has granted
+	// nothing, the error of Subscribe or of Restored says so.
+	refused = r.refused(l.wanted)
+	if l.granting != l.epoch {
+		return nil
+	}
+	return refused
+}
+
+// fallBack is called when the newest listening has failed for good and the one before goes on. Without it, nobody would notice
+// the next end of that one: watchers would wait for reports that never come. The caller holds the lock.
+func (r *reports) fallBack(l *listening) {
+	earlier := r.replaced
+	r.replaced = nil
+	if errors.Is(l.failed, errNothingToReport) {
 		// No acknowledgement will end the one before. It would go on until the session ends, and the server would report to
 		// nobody.
 		earlier.cancel()
-		r.replaced = nil
-	case earlier != nil:
-		// The one before asks for what is wanted still, and nothing else does. It is the newest again, so that its next end is
-		// noticed. Those who wait for what only l has asked for get the error of l.
-		earlier.failed, earlier.granting = l.failed, l.granting
-		r.listening, r.replaced = earlier, nil
-	default:
-		// Watchers must not wait for reports that never come: they ask again, and get the error. If this server has granted
-		// nothing, the error of Subscribe or of Restored says so.
-		refused = r.refused(l.wanted)
-		if l.granting != l.epoch {
-			refused = nil
-		}
+		return
 	}
-	return refused
+	// The one before asks for what is wanted still, and nothing else does. It is the newest again, so that its next end is
+	// noticed. Those who wait for what only l has asked for get the error of l.
+	earlier.failed, earlier.granting = l.failed, l.granting
+	r.listening = earlier
 }
 
 // signal wakes callers that wait for a change of the listening. The caller holds the
@@ -232,49 +244,54 @@ func (r *reports) signal() {
 // any more, unless somebody else says so. restores reports whether a Restored will say so
 // later; it is called with the lock held, so that the grant cannot come after that Restored.
 func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) (unreported *protocol.SubscriptionFilter, refused []string) {
-	var params protocol.AcknowledgedParams
-	var id jsonrpc.ID
-	if protocol.Unmarshal(in.Params, &params) != nil || protocol.Unmarshal(params.Meta[protocol.MetaSubscriptionID], &id) != nil {
-		return nil, nil
-	}
-	number, _ := id.Int64()
-	granted := params.Notifications
+	number, granted := acknowledgement(in)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.listening
-	if l == nil || l.id != number || l.epoch != in.Epoch {
-		return nil, nil // the acknowledgement is for a listening that was replaced
+	if granted == nil || l == nil || l.id != number || l.epoch != in.Epoch {
+		return nil, nil // the acknowledgement is malformed, or for a listening that was replaced
 	}
+	defer r.signal()
 	reported, others := l.compare(granted.ResourceSubscriptions)
 	granted.ResourceSubscriptions = reported
-	l.granted = &granted
-	again := r.accepted(reported)
-	// The Restored of a server lists what its first grant lacks.
-	restored := restores()
-	if refused = r.refused(others); restored && l.granting != in.Epoch {
-		refused = nil
-	}
+	l.granted = granted
+	again, refused := r.accepted(reported), r.refused(others)
+	first, seamless := l.granting != in.Epoch, r.retire(in.Epoch)
 	l.granting = in.Epoch
-	// If the one before has reported until now, on the same server, and continues for a while, nothing is missed.
-	seamless := false
-	if old := r.replaced; old != nil {
-		seamless = old.granted != nil && old.epoch == in.Epoch && r.endLater(old)
-		if !seamless {
-			old.cancel()
-		}
-		r.replaced = nil
-	}
-	r.signal()
-	switch {
-	case restored:
+	switch restored := restores(); {
+	case restored && first: // Restored lists what the first grant of a server lacks
+		return nil, nil
+	case restored, seamless && len(again) == 0:
 		return nil, refused
-	case !seamless:
-		return &granted, refused
-	case len(again) > 0:
+	case seamless:
 		return &protocol.SubscriptionFilter{ResourceSubscriptions: again}, refused
-	default:
-		return nil, refused
 	}
+	return granted, refused
+}
+
+// acknowledgement returns what a server has granted, and to which request; nil if it is malformed.
+func acknowledgement(in *conn.Incoming) (number int64, granted *protocol.SubscriptionFilter) {
+	var params protocol.AcknowledgedParams
+	var id jsonrpc.ID
+	if protocol.Unmarshal(in.Params, &params) != nil || protocol.Unmarshal(params.Meta[protocol.MetaSubscriptionID], &id) != nil {
+		return 0, nil
+	}
+	number, _ = id.Int64()
+	return number, &params.Notifications
+}
+
+// retire ends the listening before the newest one, to which a server has granted something. It reports whether nothing is missed: the
+// one before has reported until now, on the same server, and continues for a while. The caller holds the lock.
+func (r *reports) retire(epoch uint64) (seamless bool) {
+	old := r.replaced
+	if old == nil {
+		return false
+	}
+	r.replaced = nil
+	if seamless = old.granted != nil && old.epoch == epoch && r.endLater(old); !seamless {
+		old.cancel()
+	}
+	return seamless
 }
 
 // endLater ends a listening that was replaced once its server has had time to report what changed before that: a
@@ -357,7 +374,9 @@ func (r *reports) awaitGrant(ctx context.Context, c Caller, p Server, uri string
 	}
 }
 
-// refuses reports whether the newest listening has asked for a resource in vain. The caller holds the lock.
+// refuses reports whether the newest listening has asked for a resource in vain. A server that has granted it may be asked
+// again at any time, and a Subscribe that has waited for the first answer only must not keep what the second one refuses: the
+// program is told of refusals of what Subscribe has kept already. The caller holds the lock.
 func (r *reports) refuses(uri string) bool {
 	l := r.listening
 	return l != nil && slices.Contains(l.wanted, uri) && (l.over || l.granted != nil && !slices.Contains(l.granted.ResourceSubscriptions, uri))

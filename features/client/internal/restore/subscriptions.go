@@ -84,17 +84,14 @@ func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string,
 	accepted, unknown := false, false
 	defer func() {
 		unused := r.settle(sub, func() {
-			switch {
-			case accepted && r.refuses(uri): // since the server has accepted it; nobody else would say so
+			if accepted && r.refuses(uri) { // since it was accepted: nobody else would say so
 				err = c.Failed(ctx, protocol.MethodListen, conn.Unknown, notGranted(uri))
-			case accepted:
+			} else if accepted {
 				add(sub, ended)
 			}
 		})
 		if unused { // perhaps because Unsubscribe has left this to the last subscriber
-			leaving, cancel := c.Leaving(ctx)
-			defer cancel()
-			_ = r.leave(leaving, c, uri, sub) // as when a Watch ends
+			r.leaveUnused(ctx, c, uri, sub)
 		}
 	}()
 	for {
@@ -117,6 +114,15 @@ func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string,
 			return err
 		}
 	}
+}
+
+// leaveUnused ends a subscription as the end of a Watch does: it takes no longer than that may take, also if ctx has ended, and
+// nobody hears of an error, because the subscription is of no use to anybody. A legacy server that has not heard of its end
+// reports to nobody, until the connection breaks.
+func (r *reports) leaveUnused(ctx context.Context, c Caller, uri string, sub *subscription) {
+	leaving, cancel := c.Leaving(ctx)
+	defer cancel()
+	_ = r.leave(leaving, c, uri, sub)
 }
 
 // ask asks one server to report the changes of a resource.
