@@ -374,12 +374,12 @@ func (r *reports) awaitGrant(ctx context.Context, c Caller, p Server, uri string
 	}
 }
 
-// refuses reports whether the newest listening has asked for a resource in vain. A server that has granted it may be asked
+// refuses reports whether the newest listening has asked the server p for a resource in vain. A server that has granted it may be asked
 // again at any time, and a Subscribe that has waited for the first answer only must not keep what the second one refuses: the
 // program is told of refusals of what Subscribe has kept already. The caller holds the lock.
-func (r *reports) refuses(uri string) bool {
+func (r *reports) refuses(p Server, uri string) bool {
 	l := r.listening
-	return l != nil && slices.Contains(l.wanted, uri) && (l.over || l.granted != nil && !slices.Contains(l.granted.ResourceSubscriptions, uri))
+	return l != nil && l.epoch == p.Epoch() && slices.Contains(l.wanted, uri) && (l.over || l.granted != nil && !slices.Contains(l.granted.ResourceSubscriptions, uri))
 }
 
 func notGranted(uri string) error {

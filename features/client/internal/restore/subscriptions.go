@@ -84,7 +84,7 @@ func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string,
 	accepted, unknown := false, false
 	defer func() {
 		unused := r.settle(sub, func() {
-			if accepted && r.refuses(uri) { // since it was accepted: nobody else would say so
+			if accepted && r.refuses(p, uri) { // since it was accepted: nobody else would say so
 				err = c.Failed(ctx, protocol.MethodListen, conn.Unknown, notGranted(uri))
 			} else if accepted {
 				add(sub, ended)
