@@ -269,13 +269,9 @@ func (h *Handler) choose(r *http.Request) (transport.Acceptor, *refusal) {
 	if h.options.Choose == nil {
 		return h.acceptor, nil
 	}
-	a := h.options.Choose(r)
-	switch {
-	case web.IsNil(a):
-		return nil, &refusal{status: http.StatusNotFound, text: "there is no such server"}
-	// Shutdown finds acceptors by their sessions: as the key of a map it would panic.
-	case !reflect.ValueOf(a).Comparable():
-		return nil, &refusal{status: http.StatusInternalServerError, text: "the server chosen for this request cannot be compared"}
+	a, status, text := web.Choose(h.options.Choose, r)
+	if status != 0 {
+		return nil, &refusal{status: status, text: text}
 	}
 	return a, nil
 }

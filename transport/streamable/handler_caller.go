@@ -3,7 +3,6 @@ package streamable
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -91,14 +90,13 @@ func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (transport.Acceptor, *r
 	if h.options.Choose == nil {
 		return h.acceptor, nil
 	}
-	a := h.options.Choose(r)
-	switch {
-	case web.IsNil(a):
-		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
-	// Links are found by their acceptor: as the key of a map it would panic.
-	case !reflect.ValueOf(a).Comparable():
-		return nil, &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id,
-			text: "the server chosen for this request cannot be compared"}
+	a, status, text := web.Choose(h.options.Choose, r)
+	switch status {
+	case 0:
+		return a, nil
+	case http.StatusNotFound:
+		return nil, &refusal{status: status, code: jsonrpc.CodeInvalidRequest, id: id, text: text}
+	default:
+		return nil, &refusal{status: status, code: jsonrpc.CodeInternalError, id: id, text: text}
 	}
-	return a, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"sync"
 	"time"
 
@@ -66,12 +65,6 @@ func closeAll(ctx context.Context, acceptors []transport.Acceptor, finish, giveU
 	}
 	closing.Wait()
 	return errors.Join(failed...)
-}
-
-// IsNil reports whether there is no acceptor: a is nil, or a nil pointer.
-func IsNil(a transport.Acceptor) bool {
-	v := reflect.ValueOf(a)
-	return a == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // A background is a function that runs on another goroutine, and for which the program
