@@ -134,30 +134,38 @@ const packagesAtOnce = 3
 
 // judgePackages judges packages side by side. Nothing but the options decides which of their mutants.
 func judgePackages(ctx context.Context, out io.Writer, patterns []string, o *options) ([]*tally, error) {
-	packages, chosen, tallies := make([]*pkg, len(patterns)), make([][]mutant, len(patterns)), make([]*tally, len(patterns))
-	for i, pattern := range patterns {
+	type work struct {
+		of     *pkg
+		chosen []mutant
+		tally  *tally
+		failed error
+	}
+	var all []*work
+	var tallies []*tally
+	for _, pattern := range patterns {
 		p, err := load(ctx, pattern)
 		if err != nil {
 			return nil, err
 		}
-		packages[i], tallies[i] = p, &tally{dir: p.dir, killed: map[string]string{}}
-		chosen[i], tallies[i].left = sample(p.mutants(), o)
+		chosen, left := sample(p.mutants(), o)
+		t := &tally{dir: p.dir, killed: map[string]string{}, left: left}
+		all, tallies = append(all, &work{of: p, chosen: chosen, tally: t}), append(tallies, t)
 	}
-	order := make([]int, len(patterns)) // the largest first, so that none is alone at the end
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(chosen[b]), len(chosen[a])) })
-	shared, failures := newMachine(out), make([]error, len(patterns))
-	inParallel(packagesAtOnce, len(patterns), func(n int) {
-		i := order[n]
-		t := tallies[i]
-		if err := judge(ctx, shared, packages[i], chosen[i], o, t); err != nil {
-			failures[i] = fmt.Errorf("%s: %w", t.dir, err)
+	// The largest comes first, so that none is alone at the end.
+	slices.SortStableFunc(all, func(a, b *work) int { return cmp.Compare(len(b.chosen), len(a.chosen)) })
+	shared := newMachine(out)
+	inParallel(packagesAtOnce, len(all), func(i int) {
+		w, t := all[i], all[i].tally
+		if err := judge(ctx, shared, w.of, w.chosen, o, t); err != nil {
+			w.failed = fmt.Errorf("%s: %w", t.dir, err)
 			return
 		}
 		fmt.Fprintf(shared.out, "%s: %d mutants in %v; %d more did not compile\n", t.dir, t.all(), t.took.Round(time.Second), t.unfit)
 	})
+	var failures []error
+	for _, w := range all {
+		failures = append(failures, w.failed)
+	}
 	return tallies, errors.Join(failures...)
 }
 
