@@ -128,12 +128,7 @@ func (w *endsWorld) follow(ctx context.Context, c *endsCall, in script) (string,
 			answers, err = server.Ask(ctx, labelled(in.N, i, step))
 			text = stepText(step, i, answers)
 		}
-		switch {
-		case errors.Is(err, server.ErrDeclined):
-			text = "declined"
-		case errors.Is(err, server.ErrDismissed):
-			text = "dismissed"
-		case err != nil:
+		if text, err = answered(text, err); err != nil {
 			return "", err
 		}
 		said = append(said, text)

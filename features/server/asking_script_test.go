@@ -100,17 +100,24 @@ func follow(ctx context.Context, in script) (string, error) {
 		default:
 			text, err = work(ctx, workTime+in.More)
 		}
-		switch {
-		case errors.Is(err, server.ErrDeclined):
-			text = "declined"
-		case errors.Is(err, server.ErrDismissed):
-			text = "dismissed"
-		case err != nil:
+		if text, err = answered(text, err); err != nil {
 			return "", err
 		}
 		said = append(said, text)
 	}
 	return strings.Join(said, " "), nil
+}
+
+// answered is what a tool says of the answer to a question: that there is none is an answer, too.
+func answered(text string, err error) (string, error) {
+	switch {
+	case errors.Is(err, server.ErrDeclined):
+		return "declined", nil
+	case errors.Is(err, server.ErrDismissed):
+		return "dismissed", nil
+	default:
+		return text, err
+	}
 }
 
 // followExplicitly does what follow does, by returning InputRequired.

@@ -7,6 +7,35 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
+// A Subscribe that has its answer fails if the newest request to the same server asks for its resource in vain since then. What an earlier server has
+// refused says nothing.
+//
+// Guarantees: G-0030.11
+func TestWhoIsRefusedBeforeItIsKept(t *testing.T) {
+	grants := func(uris ...string) *protocol.SubscriptionFilter {
+		return &protocol.SubscriptionFilter{ResourceSubscriptions: uris}
+	}
+	wanted := []string{"file:///a", "file:///b"}
+	for name, test := range map[string]struct {
+		newest  *listening
+		refuses bool
+	}{
+		"none":                {nil, false},
+		"granted":             {&listening{epoch: 2, wanted: wanted, granted: grants("file:///a")}, false},
+		"refused":             {&listening{epoch: 2, wanted: wanted, granted: grants("file:///b")}, true},
+		"failed for good":     {&listening{epoch: 2, wanted: wanted, over: true}, true},
+		"not answered":        {&listening{epoch: 2, wanted: wanted}, false},
+		"not asked for":       {&listening{epoch: 2, wanted: wanted[1:], granted: grants("file:///b")}, false},
+		"by an earlier one":   {&listening{epoch: 1, wanted: wanted, granted: grants("file:///b")}, false},
+		"failed earlier, too": {&listening{epoch: 1, wanted: wanted, over: true}, false},
+	} {
+		r := &reports{listening: test.newest}
+		if got := r.refuses(numbered(2), "file:///a"); got != test.refuses {
+			t.Errorf("%s: refused: %t, want %t", name, got, test.refuses)
+		}
+	}
+}
+
 // If a request for reports of changes has failed for good, the watchers of its resources
 // have to ask again, unless an earlier request continues. That one is the newest again.
 //
