@@ -223,9 +223,10 @@ are never shown.`
 
 const keysRotateLong = `Replace the keys that the nodes of a cluster share, in two steps: when all nodes accept
 the new keys, they are used. What was made with the old ones is accepted for two
-hours more, so no request that is under way is refused. The audit trail of each gateway
-has your name and that of this machine. Rotations at the same time are one. If a node does not accept the new keys, the command says which, and the
-old ones stay in use; the next rotation goes on from there.
+hours more, so no request that is under way is refused. Rotations at the same time
+are one. If a node does not accept the new keys, the command says which, and the
+old ones stay in use; the next rotation goes on from there. The audit trail of each
+gateway has your name and that of this machine.
 
 The key of the cluster, in the file of --cluster-key, stays as it is. To replace that,
 all nodes are stopped.`

@@ -109,19 +109,27 @@ func TestUpWithTokens(t *testing.T) {
 	bowline(t, "", "ps", "--file", path).want(t, 0, "2 connections of clients", "") // with logins, each user has one
 }
 
-// TestForgedTokensOfUsers shows a gateway tokens that it has not made. Each is refused, counted, and has its record.
-//
-// Guarantees: G-0097.1, G-0097.11
-func TestForgedTokensOfUsers(t *testing.T) {
+// startAudited starts a gateway in folders of its own, with a trail and with one user, ada, whose token it returns.
+func startAudited(t *testing.T) (up *guarded, path, trail, ada string) {
+	t.Helper()
 	dir := t.TempDir()
-	path, trail := filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
+	path, trail = filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
 	mcpFile(t, path, "one")
 	addBlock(t, path, `{"audit": {"file": "audit.jsonl", "sync": true}}`)
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	ada, bob := newUser(t, "token", "add", "ada"), newUser(t, "token", "add", "bob")
-	up := &guarded{upRun: startUp(t, path, "--auth", "tokens")}
-	defer up.end()
+	ada = newUser(t, "token", "add", "ada")
+	up = &guarded{upRun: startUp(t, path, "--auth", "tokens")}
+	t.Cleanup(up.end)
+	return up, path, trail, ada
+}
+
+// TestForgedTokensOfUsers shows a gateway tokens that it has not made. Each is refused, counted, and has its record.
+//
+// Guarantees: G-0097.1, G-0097.11
+func TestForgedTokensOfUsers(t *testing.T) {
+	up, path, trail, ada := startAudited(t)
+	bob := newUser(t, "token", "add", "bob")
 	if status := up.status("", "Authorization: Bearer "+ada); status != http.StatusOK {
 		t.Errorf("ada: %d", status)
 	}
@@ -209,15 +217,7 @@ func TestUpBeyondThisMachine(t *testing.T) {
 //
 // Guarantees: G-0099.7
 func TestMalformedMessagesHaveRecords(t *testing.T) {
-	dir := t.TempDir()
-	path, trail := filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
-	mcpFile(t, path, "one")
-	addBlock(t, path, `{"audit": {"file": "audit.jsonl", "sync": true}}`)
-	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	ada := newUser(t, "token", "add", "ada")
-	up := &guarded{upRun: startUp(t, path, "--auth", "tokens")}
-	defer up.end()
+	up, _, trail, ada := startAudited(t)
 	malformed := []string{
 		``, `{`, `nonsense s3cret`, `"s3cret"`, `[]`, `{"jsonrpc":"1.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`, `{"jsonrpc":"2.0","id":{},"method":"tools/call"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":"s3cret"}`, `{"jsonrpc":"2.0","id":1,"method":7}`, strings.Repeat("[", 10000), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}",
