@@ -1,17 +1,60 @@
 package audit
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // Files returns the files of a trail, the oldest first.
 func Files(path string) ([]string, error) {
 	old, err := oldFiles(path)
 	return append(old, path), err
+}
+
+// OpenFiles opens the file of the newest records, which the caller closes, and names the full ones before it, the oldest first. Together they have the whole trail, also while
+// it is written: for a moment, when a full file makes room for the next one, none has the path. Then OpenFiles looks again, for a second.
+func OpenFiles(path string) (full []string, newest *os.File, err error) {
+	const looks, pause = 100, 10 * time.Millisecond
+	for range looks {
+		full, newest, err = openFiles(path)
+		if !errors.Is(err, errReplaced) && (!errors.Is(err, fs.ErrNotExist) || len(full) == 0) {
+			break
+		}
+		_ = wait.Sleep(context.Background(), pause) // it ends by itself
+	}
+	return full, newest, err
+}
+
+// errReplaced is the error of openFiles if the newest file became full meanwhile: then it may be among the others, and the next one is missing.
+var errReplaced = errors.New("the file becomes full again and again")
+
+func openFiles(path string) (full []string, newest *os.File, err error) {
+	newest, err = os.Open(path)
+	full, listed := oldFiles(path)
+	if err != nil {
+		return full, nil, err
+	}
+	of, err := newest.Stat()
+	at, failed := os.Stat(path)
+	switch {
+	case errors.Is(failed, fs.ErrNotExist), err == nil && failed == nil && !os.SameFile(of, at):
+		err = fmt.Errorf("%s: %w", path, errReplaced)
+	default:
+		err = errors.Join(err, failed, listed)
+	}
+	if err != nil {
+		return full, nil, errors.Join(err, newest.Close())
+	}
+	return full, newest, nil
 }
 
 // nameOfOld is the name of a file that is full, whose first record has a number.

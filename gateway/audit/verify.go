@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -62,27 +63,26 @@ type Summary struct {
 	Unclean     int    // processes that were killed: up to 4,096 records of each may be missing, unless Sync was set
 }
 
-// Verify reads a trail, with the old files beside it. It fails with a *BrokenError if a record was changed, added, left out or moved, or if the end is missing. Old files that
-// were removed from the beginning are no failure: First says where the trail begins. If no old file is left, it begins with record 1.
+// Verify reads a trail, with the old files beside it, also while it is written. It fails with a *BrokenError if a record was changed, added, left out or moved, or if the end is
+// missing. Old files that were removed from the beginning are no failure: First says where the trail begins. If no old file is left, it begins with record 1.
 func Verify(path string, key []byte) (s Summary, err error) {
-	files, err := Files(path)
+	h, unknown := readHead(path, key) // before the records: while they are read, others are written
+	full, newest, err := OpenFiles(path)
 	if err != nil {
 		return s, err
 	}
+	defer newest.Close()
 	v := verifying{key: key, begins: 1}
-	if len(files) > 1 {
-		if v.begins, err = strconv.ParseUint(strings.TrimPrefix(files[0], path+"."), 10, 64); err != nil {
-			return s, err
-		}
-	}
-	for _, file := range files {
-		if err := v.file(file); err != nil {
+	for _, name := range full {
+		if err := v.old(name); err != nil {
 			return v.Summary, err
 		}
 	}
-	h, err := readHead(path, key)
-	if err != nil {
-		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, err.Error()}
+	if err := v.file(newest, path); err != nil {
+		return v.Summary, err
+	}
+	if unknown != nil {
+		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, unknown.Error()}
 	}
 	if h.Number > v.Last || h.Number == v.Last && h.Hash != v.hash {
 		return v.Summary, &BrokenError{path, v.lines + 1, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", h.Number)}
@@ -100,12 +100,25 @@ type verifying struct {
 	runs   bool   // a process has started, and has not said that it stopped
 }
 
-func (v *verifying) file(path string) error {
+// old reads a file that is full. If it was removed meanwhile, as too old, the trail begins after it.
+func (v *verifying) old(path string) error {
 	file, err := os.Open(path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		*v = verifying{key: v.key}
+		return nil
+	} else if err != nil {
 		return err
 	}
 	defer file.Close()
+	if v.Files == 0 {
+		if v.begins, err = strconv.ParseUint(path[strings.LastIndexByte(path, '.')+1:], 10, 64); err != nil {
+			return err
+		}
+	}
+	return v.file(file, path)
+}
+
+func (v *verifying) file(file io.Reader, path string) error {
 	v.Files++
 	v.lines = 0
 	all := newLines(path, v.key, file)

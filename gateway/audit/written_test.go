@@ -49,3 +49,31 @@ func TestACopyIsOfWhatIsInTheFile(t *testing.T) {
 		t.Errorf("it hears of %+v, want %+v", heard, inFile)
 	}
 }
+
+// A trail verifies at any time while it is written: also while a full file makes room for the next one, and while the oldest is removed.
+//
+// Guarantees: G-0099.9
+func TestATrailThatIsWrittenVerifies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	trail := open(t, path, Options{Block: true, MaxSize: 1500, Keep: 3})
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		write(trail, 0, 2000)
+	}()
+	for running := true; running; {
+		select {
+		case <-written:
+			running = false
+		default:
+		}
+		if s, err := Verify(path, testKey); err != nil {
+			t.Errorf("%+v: %v", s, err)
+			break
+		}
+	}
+	<-written
+	if err := trail.Close(); err != nil {
+		t.Error(err)
+	}
+}

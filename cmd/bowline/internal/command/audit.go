@@ -128,11 +128,11 @@ func (a *auditing) check(cmd *cobra.Command, path string) error {
 // print prints the records of a trail, and with follow those that come, also in the files that take the place of a full one.
 func (a *auditing) print(ctx context.Context, out io.Writer, path string) error {
 	for {
-		newest, err := os.Open(path) // before the others: what is full by now is read as one of them, too, and not printed twice
+		full, newest, err := audit.OpenFiles(path)
 		if err != nil {
 			return process.Refuse("%w", err)
 		}
-		if err = a.printFull(ctx, out, path); err == nil {
+		if err = a.printFull(ctx, out, full); err == nil {
 			err = a.printAll(ctx, out, newest, path, a.follow)
 		}
 		if err = errors.Join(err, newest.Close()); err != nil || !a.follow {
@@ -142,12 +142,8 @@ func (a *auditing) print(ctx context.Context, out io.Writer, path string) error 
 }
 
 // printFull prints the records of the files that are full.
-func (a *auditing) printFull(ctx context.Context, out io.Writer, path string) error {
-	files, err := audit.Files(path)
-	if err != nil {
-		return process.Refuse("%w", err)
-	}
-	for _, name := range files[:len(files)-1] {
+func (a *auditing) printFull(ctx context.Context, out io.Writer, files []string) error {
+	for _, name := range files {
 		file, err := os.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was too old to be kept
