@@ -134,7 +134,8 @@ func Sample(ctx context.Context, params *protocol.CreateMessageParams) (*protoco
 	return question[*protocol.CreateMessageResult](ctx, params)
 }
 
-// Roots asks the client for its roots: the directories that the server may work in.
+// Roots asks the client for its roots: the directories that the server may work in. A legacy client that reports
+// changes of them is asked once, and again after such a report; see Session.Roots.
 func Roots(ctx context.Context) ([]protocol.Root, error) {
 	result, err := question[*protocol.ListRootsResult](ctx, &protocol.ListRootsParams{})
 	if err != nil {

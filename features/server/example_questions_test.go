@@ -75,6 +75,40 @@ func ExampleElicit() {
 	// client: tool "order" failed: the user declined
 }
 
+// A client is asked for its roots once, and again after it has reported that they have changed.
+func ExampleRoots() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "where"}, func(ctx context.Context, _ struct{}) (string, error) {
+		roots, err := server.Roots(ctx)
+		if err != nil {
+			return "", err
+		}
+		return roots[0].URI, nil
+	}, server.Asks(server.Reruns, protocol.ClientCapabilities{Roots: &protocol.RootsCapability{}}))
+
+	project := "file:///home/ada/shop"
+	o := client.Options{ProtocolVersion: protocol.LatestLegacy, Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+		fmt.Println("asked")
+		return []protocol.Root{{URI: project}}, nil
+	}}
+	use(s, o, func(ctx context.Context, session *client.Session) error {
+		fmt.Println(client.Call[string](ctx, session, "where", nil))
+		fmt.Println(client.Call[string](ctx, session, "where", nil))
+		project = "file:///home/ada/bakery"
+		if err := session.Client().RootsChanged(ctx); err != nil {
+			return err
+		}
+		fmt.Println(client.Call[string](ctx, session, "where", nil))
+		return nil
+	})
+	// Output:
+	// asked
+	// file:///home/ada/shop <nil>
+	// file:///home/ada/shop <nil>
+	// asked
+	// file:///home/ada/bakery <nil>
+}
+
 // A tool that uses the model of its client.
 func ExampleSample() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})

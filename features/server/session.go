@@ -113,6 +113,7 @@ type Session struct {
 	offered *protocol.ServerCapabilities      // shared, so it is read-only
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
 	logs    atomic.Pointer[logBudget]         // nil before the first log message
+	roots   atomic.Pointer[toldRoots]         // nil: the client has to be asked
 	ctx     context.Context                   // of Options.SessionContext; nil without
 	cancel  context.CancelFunc
 }
@@ -181,13 +182,23 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 	return s.peer.tell(ctx, info.Name, &protocol.ElicitationCompleteParams{ElicitationID: id})
 }
 
-// Roots asks the client for its roots, outside of a call. It waits for as long as a question may take, or until ctx ends. If the client has not declared roots,
+// Roots returns the roots of the client, outside of a call. The server asks the client, and waits for as long as a question may take, or until ctx ends.
+// If the client has declared that it reports changes (roots.listChanged), the server asks it once, and again after such a report; it keeps up to 4 KiB of them. If the client has not declared roots,
 // nothing is sent, and the error matches ErrUnsupported. Over HTTP the question reaches a client that listens on the stream of its session.
 func (s *Session) Roots(ctx context.Context) ([]protocol.Root, error) {
-	p := s.peer
 	if s.client.Capabilities.Roots == nil {
 		return nil, fmt.Errorf("server: %s: %w", protocol.MethodListRoots, ErrUnsupported)
 	}
+	answer, err := s.knowRoots(func() (protocol.InputResponse, error) { return s.askForRoots(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*protocol.ListRootsResult).Roots, nil
+}
+
+// askForRoots asks the client for its roots, outside of a call.
+func (s *Session) askForRoots(ctx context.Context) (protocol.InputResponse, error) {
+	p := s.peer
 	defer p.questions.Add(-1)
 	if p.questions.Add(1) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
@@ -205,7 +216,59 @@ func (s *Session) Roots(ctx context.Context) ([]protocol.Root, error) {
 	if !ok {
 		return nil, &AnswerError{Key: protocol.MethodListRoots, Err: fmt.Errorf("it is a %T", result)}
 	}
-	return roots.Roots, nil
+	return roots, nil
+}
+
+// toldRoots are the roots that a legacy client has told. They do not change.
+type toldRoots struct {
+	answer  *protocol.ListRootsResult
+	changes uint32 // how often the client had reported other roots before it was asked
+}
+
+// mostToldRoots limits how much of its roots a session keeps, in bytes: a client must not store things at the server.
+const mostToldRoots = 4 << 10
+
+// knowRoots returns the roots that the client has told, if it has reported no other ones since, and else asks for them. Several callers may ask at the same
+// time: whoever waited for the question of another one would fail with that one's call.
+func (s *Session) knowRoots(ask func() (protocol.InputResponse, error)) (protocol.InputResponse, error) {
+	if s == nil || s.client.Capabilities.Roots == nil || !s.client.Capabilities.Roots.ListChanged {
+		return ask()
+	}
+	// Before the client is asked: if it reports a change meanwhile, its answer may be the old roots.
+	changes := s.peer.dialect.RootsChanges()
+	if told := s.roots.Load(); told != nil && told.changes == changes {
+		return copyOf(told.answer), nil
+	}
+	answer, err := ask()
+	if err != nil {
+		return nil, err
+	}
+	if roots, ok := answer.(*protocol.ListRootsResult); ok && sizeOfRoots(roots) <= mostToldRoots {
+		s.roots.Store(&toldRoots{copyOf(roots), changes})
+	}
+	return answer, nil
+}
+
+// copyOf returns roots that the program may change.
+func copyOf(r *protocol.ListRootsResult) *protocol.ListRootsResult {
+	return &protocol.ListRootsResult{Meta: r.Meta, Roots: slices.Clone(r.Roots)}
+}
+
+// sizeOfRoots returns about how much memory roots take, in bytes.
+func sizeOfRoots(r *protocol.ListRootsResult) int {
+	const fields = 40 // of a Root, besides its texts
+	size := sizeOfMeta(r.Meta)
+	for _, root := range r.Roots {
+		size += fields + len(root.URI) + len(root.Name) + sizeOfMeta(root.Meta)
+	}
+	return size
+}
+
+func sizeOfMeta(m protocol.Meta) (size int) {
+	for name, value := range m {
+		size += len(name) + len(value)
+	}
+	return size
 }
 
 // TaskStatus tells the client of a change of a task that it has started, for a program that serves the methods of tasks itself

@@ -29,6 +29,7 @@ type Dialect struct {
 
 	spoken   atomic.Uint32 // 1 and the index in revisions; 0 before one is spoken
 	awaits   atomic.Bool
+	roots    atomic.Uint32                // what RootsChanges returns
 	discover atomic.Pointer[conn.Message] // server/discover; nil where there is a ping
 }
 
@@ -65,6 +66,10 @@ func (d *Dialect) Subscribed(something bool) { d.awaits.Store(something) }
 // Awaits implements conn.Awaiting.
 func (d *Dialect) Awaits() bool { return d.awaits.Load() }
 
+// RootsChanges returns how often the client has reported other roots. A report counts before the
+// messages behind it are delivered.
+func (d *Dialect) RootsChanges() uint32 { return d.roots.Load() }
+
 // Probe implements conn.Dialect.
 func (d *Dialect) Probe() conn.Message {
 	if discover := d.discover.Load(); discover != nil {
@@ -87,19 +92,20 @@ func (d *Dialect) Classify(m jsonrpc.Message) conn.Class {
 	case m.Method == protocol.NotificationCancelled:
 		return classifyCancelled(m.Params)
 	default:
-		class := classifyNotification(&m)
-		class.Immediate = d.Immediate && m.Method == protocol.NotificationInitialized
-		return class
+		return d.classifyNotification(&m)
 	}
 }
 
 // classifyNotification says what may be done without when too many wait: of
 // what only tells that something has changed the newest is enough, and a log,
 // and what is unknown here, may have gaps.
-func classifyNotification(m *jsonrpc.Message) conn.Class {
+func (d *Dialect) classifyNotification(m *jsonrpc.Message) conn.Class {
 	switch m.Method {
 	case protocol.NotificationInitialized, protocol.NotificationAcknowledged:
-		return conn.Class{}
+		return conn.Class{Immediate: d.Immediate && m.Method == protocol.NotificationInitialized}
+	case protocol.NotificationRootsListChanged:
+		d.roots.Add(1)
+		return conn.Class{Key: m.Method}
 	case protocol.NotificationToolsListChanged, protocol.NotificationPromptsListChanged,
 		protocol.NotificationResourcesListChanged, protocol.NotificationResourcesUpdated:
 		return conn.Class{Key: m.Method + subject(m.Params)}

@@ -109,6 +109,7 @@ func TestWhichNotificationsAreDroppable(t *testing.T) {
 		{"notifications/resources/updated", `{"uri":"file:///a"}`, "notifications/resources/updated file:///a ", false},
 		{"notifications/resources/updated", `{"uri":"file:///a","_meta":{"io.modelcontextprotocol/subscriptionId":"b"}}`, `notifications/resources/updated file:///a "b"`, false},
 		{"notifications/resources/updated", `{"uri":7}`, "notifications/resources/updated", false},
+		{"notifications/roots/list_changed", ``, "notifications/roots/list_changed", false},
 		{"notifications/message", `{"level":"info","data":1}`, "", true},
 		{"notifications/initialized", ``, "", false},
 		{"notifications/subscriptions/acknowledged", `{}`, "", false},
