@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing/fstest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -48,6 +49,31 @@ func ExampleServer_AddFiles() {
 		return nil
 	})
 	// Output: file:///docs/intro.md # Welcome
+}
+
+// A client reads only the files within its roots. The base is the URI of the directory itself.
+func ExampleFilesOptions() {
+	files := fstest.MapFS{"shop/prices.txt": {Data: []byte("a shirt: 20")}, "bakery/prices.txt": {Data: []byte("a loaf: 4")}}
+	s := server.New(protocol.Implementation{Name: "files", Version: "1.0"}, server.Options{})
+	s.AddFiles("file:///home/ada", files, server.FilesOptions{InRoots: true})
+
+	o := client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+		return []protocol.Root{{URI: "file:///home/ada/shop"}}, nil
+	}}
+	use(s, o, func(ctx context.Context, session *client.Session) error {
+		for _, name := range []string{"shop", "bakery"} {
+			contents, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///home/ada/" + name + "/prices.txt"})
+			if err != nil {
+				fmt.Println(err)
+				continue
+			}
+			fmt.Println(contents.Text())
+		}
+		return nil
+	})
+	// Output:
+	// a shirt: 20
+	// resources/read: jsonrpc: error -32602: the file is in none of the client's roots: file:///home/ada/bakery/prices.txt
 }
 
 // A resource that changes, and a client that reads it again after each change.

@@ -25,6 +25,11 @@ type FilesOptions struct {
 	Hidden   bool                     // also serve names that begin with a dot
 	MIMEType func(name string) string // nil: by the extension
 
+	// InRoots lets a client read only the files within its roots, which the server asks for: once if the client reports
+	// changes, and else for each file. The base is then the URI of the directory itself, such as file:///home/ada/notes.
+	// A client that has not declared roots reads nothing. All files are listed nevertheless.
+	InRoots bool
+
 	// Only says which files are served, and is asked whenever a client lists or reads them. Nil: all.
 	Only func(name string) bool
 
@@ -37,12 +42,15 @@ type FilesOptions struct {
 // file. The server looks a file up whenever a client reads it. It lists at most 10,000, and
 // keeps the list for a second.
 //
-// AddFiles panics if base is not an absolute URI. It also panics for os.DirFS, which
+// AddFiles panics if base is not an absolute URI, or with InRoots that of a file. It also panics for os.DirFS, which
 // follows symbolic links out of its directory: use os.OpenRoot instead.
 func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
 	defer prefix("files", base)
 	if parsed, err := url.Parse(base); err != nil || !parsed.IsAbs() {
 		panic("the base is not an absolute URI")
+	}
+	if o.InRoots && !folder.Within(base, base) {
+		panic("roots are of files: with InRoots the base begins with file:///, and has neither query nor fragment")
 	}
 	if folder.Follows(files) {
 		panic("os.DirFS follows links out of its directory: use the FS of os.OpenRoot")
@@ -55,7 +63,7 @@ func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
 	}
 	s.resources.addFolder(&folder.Folder{
 		Base: strings.TrimSuffix(base, "/") + "/", Files: files, MaxBytes: o.MaxBytes, Hidden: o.Hidden,
-		MIMEType: o.MIMEType, Only: o.Only, Describe: o.Describe,
+		MIMEType: o.MIMEType, Only: o.Only, Describe: o.Describe, InRoots: o.InRoots,
 	})
 }
 
@@ -113,7 +121,16 @@ func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog.Catalog[*res
 
 // fileResource returns the resource of a file. It is read anew by each client.
 func fileResource(f *folder.Folder, name string, file *protocol.Resource) *resource {
-	return &resource{definition: file, run: func(_ context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+	r := &resource{definition: file}
+	if f.InRoots {
+		r.asking = &askingOption{Reruns, protocol.ClientCapabilities{Roots: new(protocol.RootsCapability)}}
+	}
+	r.run = func(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+		if f.InRoots {
+			if err := checkRoots(ctx, params.URI); err != nil {
+				return nil, err
+			}
+		}
 		raw, err := fs.ReadFile(f.Files, name)
 		if err != nil {
 			return nil, ErrNotFound // the client need not know the reason
@@ -123,5 +140,18 @@ func fileResource(f *folder.Folder, name string, file *protocol.Resource) *resou
 			return nil, refusal.New(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.MaxBytes)
 		}
 		return contents(file.MIMEType, bytesOf(params.URI, file.MIMEType, raw)), nil
-	}}
+	}
+	return r
+}
+
+// checkRoots asks the client for its roots, and refuses a file that is in none of them.
+func checkRoots(ctx context.Context, uri string) error {
+	roots, err := Roots(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(roots, func(root protocol.Root) bool { return folder.Within(uri, root.URI) }) {
+		return refusal.New(jsonrpc.CodeInvalidParams, "the file is in none of the client's roots: %s", refusal.Shorten(uri, refusal.LongestName))
+	}
+	return nil
 }

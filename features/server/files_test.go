@@ -2,11 +2,20 @@ package server_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -175,5 +184,83 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	got := dial(t, s).wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "resources/read", `"uri":"file:///docs/a"`))
 	if got.Message != "resource not found: file:///docs/a" || string(got.Data) != `{"uri":"file:///docs/a"}` {
 		t.Errorf("got %q, %s", got.Message, got.Data)
+	}
+}
+
+// With InRoots a client of every revision reads what is within its present roots, and nothing else: no file beside them, and none that a link of a root leads to. Who
+// has no roots reads nothing.
+//
+// Guarantees: G-0106.7
+func TestFilesInRoots(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"shop/a b.txt": "in", "shop2/a.txt": "beside", "bakery/a.txt": "later"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if runtime.GOOS != "windows" {
+		if err := errors.Join(os.Symlink("../shop2", filepath.Join(dir, "shop/link")), os.Symlink("../shop2/a.txt", filepath.Join(dir, "shop/file"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	directory, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer directory.Close()
+	base := (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(dir), "/")}).String()
+	make := func() *server.Server {
+		s := newServer(server.Options{})
+		s.AddFiles(base, directory.FS(), server.FilesOptions{InRoots: true})
+		return s
+	}
+	var root atomic.Value
+	o := client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+		if root.Load() == "none" {
+			return nil, nil
+		}
+		return []protocol.Root{{URI: "file:///elsewhere"}, {URI: base + root.Load().(string)}}, nil
+	}}
+	everywhere(t, make, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		want := func(readable ...string) {
+			t.Helper()
+			for _, name := range []string{"shop/a%20b.txt", "shop2/a.txt", "bakery/a.txt", "shop/link/a.txt", "shop/file"} {
+				result, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: base + "/" + name})
+				if slices.Contains(readable, name) != (err == nil) {
+					t.Errorf("%s: got %+v, %v, want only %q", name, result, err, readable)
+				}
+				if err != nil && !strings.Contains(err.Error(), "in none of the client's roots") && !strings.Contains(err.Error(), "resource not found") {
+					t.Errorf("%s: got %v, want it to say why", name, err)
+				}
+			}
+		}
+		root.Store("/shop")
+		want("shop/a%20b.txt")
+		for next, readable := range map[string][]string{"/bakery": {"bakery/a.txt"}, "none": nil, "": {"shop/a%20b.txt", "shop2/a.txt", "bakery/a.txt"}} {
+			root.Store(next)
+			if err := session.Client().RootsChanged(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want(readable...)
+		}
+	})
+	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		if got, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: base + "/shop/a%20b.txt"}); err == nil {
+			t.Errorf("without roots: got %+v, want an error", got)
+		}
+	})
+}
+
+// Only files have roots.
+func TestBaseOfFilesInRoots(t *testing.T) {
+	for _, base := range []string{"notes://all", "file:notes", "file:///notes?a", "file:///notes#a", "file://"} {
+		func() {
+			defer func() {
+				if problem := recover(); problem == nil || !strings.Contains(fmt.Sprint(problem), "InRoots") {
+					t.Errorf("%s: got %v, want a panic that names InRoots", base, problem)
+				}
+			}()
+			newServer(server.Options{}).AddFiles(base, fstest.MapFS{}, server.FilesOptions{InRoots: true})
+		}()
 	}
 }

@@ -34,6 +34,7 @@ type Folder struct {
 	MIMEType func(name string) string
 	Only     func(name string) bool                     // nil: all files are served
 	Describe func(name string, file *protocol.Resource) // nil: a file has its path as its name
+	InRoots  bool                                       // for whoever serves the files: a client reads only what is within its roots
 
 	known directories
 }
@@ -96,6 +97,35 @@ func (f *Folder) Name(uri string) (name string, ok bool) {
 		return "", false
 	}
 	return name, f.URI(name) == uri
+}
+
+// Within reports whether a file URI names what a root names, or something below that. It compares texts, with escapes resolved: where links
+// lead is not looked at, since none is served. Nothing is within a root that is no URI of a file, or that has a query or a fragment, which
+// may be the rest of a name.
+func Within(uri, root string) bool {
+	host, name, ok := place(uri)
+	rootHost, directory, isFile := place(root)
+	if !ok || !isFile || host != rootHost {
+		return false
+	}
+	return name == directory || strings.HasPrefix(name, strings.TrimSuffix(directory, "/")+"/")
+}
+
+// place returns the host and the path of a file URI.
+func place(uri string) (host, name string, ok bool) {
+	parsed, err := url.Parse(uri)
+	if err != nil || parsed.Scheme != "file" || !strings.HasPrefix(parsed.Path, "/") || parsed.RawQuery != "" || parsed.ForceQuery || strings.Contains(uri, "#") {
+		return "", "", false
+	}
+	if host = strings.ToLower(parsed.Host); host == "localhost" {
+		host = ""
+	}
+	name = path.Clean(parsed.Path)
+	// The drive of Windows, which some clients write in small letters.
+	if len(name) >= len("/c:") && name[2] == ':' && (len(name) == len("/c:") || name[3] == '/') {
+		name = strings.ToUpper(name[:2]) + name[2:]
+	}
+	return host, name, true
 }
 
 // Resource describes a file as a resource.

@@ -56,3 +56,49 @@ func TestNamesThatMayBeOthers(t *testing.T) {
 		}
 	}
 }
+
+// A file is within a root if its path begins with all of that of the root, however both are escaped. A root that can be understood in two ways has nothing.
+//
+// Guarantees: G-0106.7
+func TestWithin(t *testing.T) {
+	for _, test := range []struct {
+		uri, root string
+		want      bool
+	}{
+		{"file:///home/ada/a", "file:///home/ada", true},
+		{"file:///home/ada/a", "file:///home/ada/", true},
+		{"file:///home/ada/a", "file:///home/ada/a", true},
+		{"file:///home/ada/a", "file://localhost/home/ada", true},
+		{"file:///home/ada/a%20b", "file:///home/ada/a b", true},
+		{"file:///home/%61da/a", "file:///home/ada", true},
+		{"file:///home/ada/a", "file:///home/bob/../ada", true},
+		{"file:///home/ada/a", "file:///", true},
+		{"file:///C:/work/a", "file:///c%3A/work", true},
+		{"file:///C:/a", "file:///c:", true},
+		{"file://Nas/work/a", "file://nas/work", true},
+
+		{"file:///home/ada2/a", "file:///home/ada", false},
+		{"file:///home/ada", "file:///home/ada/a", false},
+		{"file:///home/ada/../bob", "file:///home/ada", false},
+		{"file:///home/ada/%2e%2e/bob", "file:///home/ada", false},
+		{"file:///home/Ada/a", "file:///home/ada", false},
+		{"file://nas/work/a", "file:///work", false},
+		{"file:///D:/work/a", "file:///c:/work", false},
+		{"file:///c#/a", "file:///c#", false},
+		{"file:///c/a", "file:///c#", false},
+		{"file:///c/a", "file:///c?", false},
+		{"file:///c/a", "file:///c?d", false},
+		{"file:///a", "file:", false},
+		{"file:///a", "file://", false},
+		{"file:///a", "file:a", false},
+		{"file:///a", "/", false},
+		{"file:///a", "", false},
+		{"file:///a", "https:///", false},
+		{"https:///a", "https:///", false},
+		{"file:///a", "file:///%zz", false},
+	} {
+		if got := Within(test.uri, test.root); got != test.want {
+			t.Errorf("%s within %q: got %t, want %t", test.uri, test.root, got, test.want)
+		}
+	}
+}
