@@ -93,3 +93,38 @@ func TestTheOneBeforeASubscriptionThatFails(t *testing.T) {
 		})
 	}
 }
+
+// A server that has not acknowledged a subscription before Restored may refuse it afterwards. The program is told, because a Subscribe of
+// the resource in between has succeeded.
+//
+// Guarantees: G-0030.11
+func TestServerThatRefusesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported events
+		s := onSecondLink(grantingServer(), func(f frame) []string {
+			if f.Method != protocol.MethodListen {
+				return nil
+			}
+			return []string{}
+		})
+		session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		subscribe := func() {
+			if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"}); err != nil {
+				t.Error(err)
+			}
+		}
+		reported.want(t, "connected", "tools")
+		subscribe()
+		reported.want(t, "subscribed")
+		reconnect(t, s, session)
+		pass(31 * time.Second)
+		reported.want(t, "after the timeout", "lost", "restored but for 1")
+		subscribe()
+		asked := s.received(protocol.MethodListen)
+		s.sendFrame(asked[len(asked)-1].fault(-32602, `null`))
+		reported.want(t, "after the refusal", "refused file:///a")
+	})
+}
