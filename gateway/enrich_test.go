@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -85,14 +87,16 @@ func TestResultsAreEnriched(t *testing.T) {
 }
 
 // If an addition fails, the result is as the server has sent it, and that is counted. One that does not end delays the result by its time and no longer, and the 65th does not
-// begin. Close waits for them.
+// begin. Close waits for them; if it cannot wait any longer, the catalogue is kept nevertheless.
 //
 // Guarantees: G-0103.2
 func TestAnEnrichmentThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var running atomic.Int32
-		o := gateway.Options{EnrichTime: time.Second, Enrich: func(_ context.Context, call gateway.ToolCall) (gateway.Addition, error) {
+		folder := filepath.Join(t.TempDir(), "state")
+		failOn(t, os.WriteFile(folder, nil, 0o600)) // so that there can be no file in it yet
+		o := gateway.Options{Catalogue: filepath.Join(folder, "catalogue"), EnrichTime: time.Second, Enrich: func(_ context.Context, call gateway.ToolCall) (gateway.Addition, error) {
 			switch arguments := string(call.Arguments); {
 			case strings.Contains(arguments, "error"):
 				return gateway.Addition{Content: protocol.Texts("half")}, errors.New("the catalogue is away")
@@ -132,10 +136,14 @@ func TestAnEnrichmentThatFails(t *testing.T) {
 		if took := time.Since(began); took != 64*time.Second || running.Load() != 64 || f.Report().NotEnriched != 4+65 {
 			t.Errorf("%d were begun, in %v, and %d are counted", running.Load(), took, f.Report().NotEnriched)
 		}
+		failOn(t, os.Remove(folder))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := f.Close(ctx); err == nil || !strings.Contains(err.Error(), "Enrich does not end") {
 			t.Errorf("Close does not wait: %v", err)
+		}
+		if _, err := os.Stat(o.Catalogue); err != nil {
+			t.Errorf("the catalogue is not kept: %v", err)
 		}
 		close(release)
 	})

@@ -48,6 +48,7 @@ func TestACallWaitsForAsLongAsThereIsHope(t *testing.T) {
 	}{
 		"it is not installed": {opens: fails(exec.ErrNotFound), away: "It was not executed"},
 		"it wants a login":    {opens: fails(transport.ErrAuthRequired), away: "It was not executed"},
+		"it does not start":   {opens: hangs, took: 10 * time.Second, away: "It was not executed"},
 		"it is stopped meanwhile": {opens: hangs, took: 3 * time.Second, away: "It was not executed",
 			then: func(f *fleet) error { return f.Do(f.t.Context(), "a", admin.Stop) }},
 		"it leaves the file": {opens: hangs, took: 3 * time.Second, away: "It was not executed",

@@ -230,3 +230,37 @@ func TestServerReturnsNameAndInstructions(t *testing.T) {
 		t.Errorf("got %+v, want got.Instructions == %q and got.Info.Name == %q", got, "be kind", "fake")
 	}
 }
+
+// An ending is a link that takes no frame any more, and says a second later why.
+type ending struct {
+	transport.Link
+	why      error
+	reported chan struct{}
+}
+
+func (e *ending) Open(context.Context) (transport.Link, error) { return e, nil }
+
+func (e *ending) Bind(to transport.Receiver) {
+	go func() {
+		defer close(e.reported)
+		<-time.NewTimer(time.Second).C
+		to.Lost(transport.Loss{Reason: e.why})
+	}()
+}
+
+func (e *ending) Send(transport.Outbound) error   { return transport.ErrClosed }
+func (e *ending) Grant(transport.Stream, int)     {}
+func (e *ending) End(transport.Stream)            {}
+func (e *ending) Close(grace time.Duration) error { <-e.reported; return nil }
+
+// A handshake that meets a link that is ending fails with the reason of the link, however long that takes to come.
+func TestHandshakeOfALinkThatEndsTellsItsReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		why := &transport.ExitError{Command: "adder", Status: 3}
+		_, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), &ending{why: why, reported: make(chan struct{})})
+		var reason conn.Reason
+		if !errors.As(err, &reason) || reason.Kind != conn.Exited || !errors.Is(err, why) {
+			t.Errorf("got %v, want %v", err, why)
+		}
+	})
+}

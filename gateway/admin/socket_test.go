@@ -288,3 +288,44 @@ func TestTheSocket(t *testing.T) {
 		t.Errorf("a long path: %v", err)
 	}
 }
+
+// The socket is private from the moment it is there, also when it takes the place of an earlier one.
+//
+// Guarantees: G-0091.7
+func TestTheSocketIsNeverOpenToOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "b.sock")
+	made := make(chan struct{})
+	defer func() { <-made }()
+	go func() {
+		defer close(made)
+		for range 300 {
+			l, err := Listen(path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s := l.(*socket)
+			if err := errors.Join(s.UnixListener.Close(), s.lock.Close()); err != nil { // as if it had been killed
+				t.Error(err)
+			}
+		}
+	}()
+	for seen := 0; ; {
+		select {
+		case <-made:
+			if seen == 0 {
+				t.Error("the socket was never looked at")
+			}
+			return
+		default:
+		}
+		switch at, err := os.Lstat(path); {
+		case err == nil && at.Mode().Perm() != 0o600:
+			t.Fatalf("it has the mode %v", at.Mode())
+		case err == nil:
+			seen++
+		case seen > 0:
+			t.Fatalf("for a moment there is none: %v", err)
+		}
+	}
+}

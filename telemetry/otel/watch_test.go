@@ -291,6 +291,44 @@ func TestTimesAreOfTheMonotonicClock(t *testing.T) {
 	}
 }
 
+// Whatever takes time is told in seconds.
+func TestDurationsAreInSeconds(t *testing.T) {
+	s := newSite(t, "memory", protocol.Latest, otel.Options{})
+	began := time.Now()
+	if _, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "add"}); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began).Seconds()
+	all := s.collect(t)
+	for _, name := range []string{"mcp.client.operation.duration", "mcp.server.operation.duration"} {
+		for _, p := range all[name].Data.(metricdata.Histogram[float64]).DataPoints {
+			if method, _ := p.Attributes.Value("mcp.method.name"); method.AsString() == protocol.MethodCallTool && (p.Sum <= 0 || p.Sum > took) {
+				t.Errorf("%s: a call of less than %v s took %v", name, took, p.Sum)
+			}
+		}
+	}
+
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks := told.Hooks()
+	hooks.Retried(t.Context(), telemetry.Retried{Duration: 1500 * time.Millisecond})
+	hooks.ServeStopped(t.Context(), telemetry.ServeStopped{Queued: 2500 * time.Millisecond})
+	hooks.Transition(telemetry.Transition{From: "ready", To: "closing", Lasted: 3500 * time.Millisecond})
+	hooks.Gap(telemetry.Gap{Duration: 4500 * time.Millisecond})
+	hooks.Stalled(telemetry.Stalled{Over: true, Duration: 5500 * time.Millisecond})
+	all = (&site{reader: reader}).collect(t)
+	for name, want := range map[string]float64{
+		"bowline.call.attempt.duration": 1.5, "bowline.serve.queue.duration": 2.5, "mcp.client.session.duration": 3.5, "bowline.conn.outage.duration": 4.5, "bowline.conn.stall.duration": 5.5,
+	} {
+		if data, ok := all[name].Data.(metricdata.Histogram[float64]); !ok || data.DataPoints[0].Sum != want {
+			t.Errorf("%s is %+v, want %v s", name, all[name].Data, want)
+		}
+	}
+}
+
 // Thousands of connections come and go while two collect: each collection has all that there
 // are, and no more than two hundred by name.
 //

@@ -28,7 +28,7 @@ func ticket(seed, name string) string {
 }
 
 // library are the folders that users import, with what is below them.
-var library = []string{"auth", "cluster", "conn", "features", "mcpjson", "protocol", "supervisor", "telemetry", "transport"}
+var library = []string{"auth", "cluster", "conn", "features", "gateway", "mcpjson", "protocol", "supervisor", "telemetry", "transport"}
 
 // A place is a statement in a function of the library.
 type place struct {
