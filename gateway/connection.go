@@ -69,10 +69,10 @@ func (c *connection) serves(identity string, s *server.Session) bool {
 
 // A member is a client with a session, in the context of all its requests and of its end.
 type member struct {
-	session  *server.Session
-	ctx      context.Context // of the session
-	identity atomic.Pointer[string]
-	decided  atomic.Pointer[decided] // as its last request was; nil: no policy has been asked
+	session *server.Session
+	ctx     context.Context         // of the session
+	user    atomic.Pointer[user]    // nil: it has sent nothing yet
+	decided atomic.Pointer[decided] // as its last request was; nil: no policy has been asked
 
 	subscriber atomic.Pointer[policy.Who] // as who it has subscribed last; nil: it has not
 }
@@ -98,11 +98,10 @@ func ownerIn(ctx context.Context, share string) (owner pool.Owner, of *member) {
 	of, _ = ctx.Value(memberKey{}).(*member)
 	if request := server.RequestFrom(ctx); request != nil {
 		owner.User = request.Origin.Identity
-		if of != nil {
-			of.identity.Store(&owner.User)
+	} else if of != nil {
+		if known := of.user.Load(); known != nil {
+			owner.User = known.identity
 		}
-	} else if of != nil && of.identity.Load() != nil {
-		owner.User = *of.identity.Load()
 	}
 	if share == shareClient && of != nil {
 		owner.Session = of.session

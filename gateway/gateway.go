@@ -134,6 +134,8 @@ type Gateway struct {
 	naming naming
 	opened opened
 
+	members sync.Map // by *server.Session
+
 	subscriptions subscriptions
 }
 
@@ -173,6 +175,7 @@ func (g *Gateway) serverOptions() server.Options {
 	o.RouteAsks = g.mayAsk
 	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
 	o.SessionContext = g.sessionContext(o.SessionContext)
+	o.Middleware = append([]server.Middleware{g.noteUsers}, o.Middleware...)
 	if g.options.Audit != nil {
 		o.Audit = auditing(o.Audit, g.options.Audit, g.naming.of)
 	}
@@ -198,7 +201,9 @@ func (g *Gateway) sessionContext(given func(context.Context, *server.Session) co
 		g.rootsMayDiffer()
 		context.AfterFunc(ctx, g.rootsMayDiffer)
 		of := &member{session: s, ctx: ctx}
+		g.members.Store(s, of)
 		context.AfterFunc(ctx, func() {
+			g.members.Delete(s)
 			g.endTasksOf(s)
 			g.lifecycle.left(s)
 			g.notifier.notify()
@@ -207,6 +212,18 @@ func (g *Gateway) sessionContext(given func(context.Context, *server.Session) co
 			ctx = given(ctx, s)
 		}
 		return context.WithValue(ctx, memberKey{}, of)
+	}
+}
+
+// noteUsers is a middleware that notes whose the sessions of clients are.
+func (g *Gateway) noteUsers(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		if of, _ := ctx.Value(memberKey{}).(*member); of != nil && !r.Outgoing {
+			if known := of.user.Load(); known == nil || known.identity != r.Origin.Identity {
+				of.user.Store(&user{r.Origin.Identity, g.naming.of(r.Origin)})
+			}
+		}
+		return next(ctx, r)
 	}
 }
 

@@ -32,6 +32,20 @@ func (n *naming) of(origin *transport.Origin) string {
 	return strings.ToValidUTF8(texts[0][:longestName], "") + "…"
 }
 
+// A user is who uses a session.
+type user struct {
+	identity string
+	name     string // by which people know the user; "": the login has none
+}
+
+// String is the user for people: only the identity tells users apart.
+func (u user) String() string {
+	if u.name == "" {
+		return u.identity
+	}
+	return u.name + " (" + u.identity + ")"
+}
+
 // noteName keeps the name of a connection's user, for the report.
 func (c *connection) noteName(name string) {
 	if before := c.name.Load(); name != "" && c.place != nil && (before == nil || *before != name) {
@@ -39,11 +53,11 @@ func (c *connection) noteName(name string) {
 	}
 }
 
-// userOf returns whom a connection serves, for people: the name, and the identity, since only that tells users apart.
-func (c *connection) userOf() (name, shown string) {
-	identity := c.place.Owner.User
-	if of := c.name.Load(); of != nil {
-		return *of, *of + " (" + identity + ")"
+// userOf returns whom a connection serves.
+func (c *connection) userOf() user {
+	of := user{identity: c.place.Owner.User}
+	if name := c.name.Load(); name != nil {
+		of.name = *name
 	}
-	return "", identity
+	return of
 }

@@ -2,10 +2,12 @@ package gateway_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -103,4 +105,27 @@ func TestChangesAreSeen(t *testing.T) {
 	seen("the end of a client", func(r admin.Report) bool { return len(r.Clients) == 0 })
 	f.apply(fileOf(t, "b"))
 	seen("a file", func(r admin.Report) bool { return len(r.Servers) == 1 && r.Ready && r.File != "" })
+}
+
+// Of each client with a session it is said who has logged in, from the first request on: the name, if the login has one, and who it is.
+//
+// Guarantees: G-0097.10
+func TestTheReportSaysWhoseASessionIs(t *testing.T) {
+	f := newFleetFor(t, protocol.Latest, two(), gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},
+		"bowline":{"auth":{"issuers":[{"url":"https://a.example"}],"name":"email"}}}`))
+	for _, c := range []struct {
+		identity string
+		claims   claims
+	}{{"iss 1", claims{"email": {"ada@a.example"}}}, {"iss 2", claims{"groups": {"dev"}}}, {}} {
+		f.identity, f.principal = c.identity, c.claims
+		toolNames(t, f.client(protocol.LatestLegacy, client.Options{}))
+	}
+	var users []string
+	for _, c := range f.Report().Clients {
+		users = append(users, c.User)
+	}
+	slices.Sort(users)
+	if want := []string{"", "ada@a.example (iss 1)", "iss 2"}; !slices.Equal(users, want) {
+		t.Errorf("the users are %q, want %q", users, want)
+	}
 }

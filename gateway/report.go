@@ -51,7 +51,13 @@ func (g *Gateway) clients(servers map[string]*upstream) []admin.ClientReport {
 	}
 	for session := range g.server.Sessions() {
 		of := session.Client()
-		all = append(all, admin.ClientReport{Program: programOf(of), Revision: of.ProtocolVersion, Calls: calls[session]})
+		client := admin.ClientReport{Program: programOf(of), Revision: of.ProtocolVersion, Calls: calls[session]}
+		if at, known := g.members.Load(session); known {
+			if of := at.(*member).user.Load(); of != nil {
+				client.User = of.String()
+			}
+		}
+		all = append(all, client)
 	}
 	return all
 }
@@ -149,7 +155,7 @@ func (g *Gateway) owned(u *upstream) (all []admin.Connection) {
 			status = &now
 		}
 		c := admin.ConnectionOf(p.Owner.User, program, uses[i].Since, uses[i].Calls, status)
-		c.Name, _ = p.Value.userOf()
+		c.Name = p.Value.userOf().name
 		c.Login = u.logsIn()
 		all = append(all, c)
 	}
@@ -159,7 +165,7 @@ func (g *Gateway) owned(u *upstream) (all []admin.Connection) {
 // users are those who have connections of their own with a server, as people know them.
 func (u *upstream) users() (all []string) {
 	for _, c := range u.ofOwners() {
-		if _, shown := c.userOf(); shown != "" && !slices.Contains(all, shown) {
+		if shown := c.userOf().String(); shown != "" && !slices.Contains(all, shown) {
 			all = append(all, shown)
 		}
 	}

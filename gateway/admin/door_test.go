@@ -129,6 +129,7 @@ func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
 	f := newFake(files(), ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: it said secret", LastFailure: "exited: it said secret", Users: []string{"secret user"}}, ServerReport{Name: "asleep", State: Stopped, OnDemand: true},
 		ServerReport{Name: "idle", State: Stopped, OnDemand: true, Reason: "starts on demand", LastFailure: "secret of a handshake", Notices: []string{"tools: secret is listed twice"}})
 	f.report.Questions = []Question{{Server: "files", Method: "elicitation/create", Target: "file:///secret", Program: "c"}}
+	f.report.Clients = []ClientReport{{Program: "c", User: "secret client"}}
 	h := serveWeb(t, f, true)
 	if got := ask(h, "GET", "/v1/report").Body.String(); strings.Contains(got, "secret") || !strings.Contains(got, `"pid":4711`) || !strings.Contains(got, `"reason":"crash-looping"`) ||
 		strings.Count(got, `["`+withToken+`"]`) != 1 || strings.Count(got, `"lastFailure":"`+withToken+`"`) != 1 || strings.Count(got, "elicitation/create") != 1 {
@@ -137,10 +138,10 @@ func TestWhatServersWriteIsNotForEverybody(t *testing.T) {
 	if got := page(h, "/"); strings.Contains(got, "secret") || !strings.Contains(got, "last failure: exited") {
 		t.Errorf("everybody sees %s", got)
 	}
-	if got := ask(h, "GET", "/v1/report", token).Body.String(); !strings.Contains(got, "secret argument") {
+	if got := ask(h, "GET", "/v1/report", token).Body.String(); !strings.Contains(got, "secret argument") || !strings.Contains(got, `"user":"secret client"`) {
 		t.Errorf("with the token: %s", got)
 	}
-	if f.report.Servers[0].Stderr == "" || f.report.Questions[0].Target == "" || f.report.Servers[3].Notices[0] == withToken {
+	if f.report.Servers[0].Stderr == "" || f.report.Questions[0].Target == "" || f.report.Clients[0].User == "" || f.report.Servers[3].Notices[0] == withToken {
 		t.Error("the report of the gateway was changed")
 	}
 }

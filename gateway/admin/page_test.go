@@ -40,7 +40,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 	f.detail.Connections = []Connection{{User: "ann", Program: "editor 2", State: Ready, Calls: 3}, {State: Backoff, Reason: "exited: 3"}}
 	f.report.Refused, f.report.AuditLost, f.report.Denied, f.report.PagesRefused = 4, 1, map[int]uint64{403: 2, 401: 30}, 5
 	f.report.Mistakes, f.report.Notices, f.report.Endpoint = []string{"mcp.json:1:1: broken"}, []string{"the catalogue cannot be saved"}, "http://127.0.0.1:8080/mcp"
-	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25"}}
+	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25", User: "ada (iss 1)"}}
 	h := serveWeb(t, f, true)
 	got := page(h, "/", token)
 	if want := []string{"misconfigured", "backoff", "backoff", "starting", "ready", "ready", "stopped"}; !slices.Equal(states(got), want) {
@@ -51,7 +51,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 	}
 	for _, want := range []string{
 		"2 of 7 servers ready · 1 client · 2 calls in flight · 4 questions refused · <strong>⚠ 1 record of the audit trail lost</strong> · <strong>⚠ requests denied: 30 with status 401, 2 with status 403, 5 at the pages for logins</strong>", "3 servers in trouble", "http://127.0.0.1:8080/mcp", "not reloaded:</strong> mcp.json:1:1: broken", "the catalogue cannot be saved",
-		"claude 1.0", "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
+		`claude 1.0</strong> <span class="dim">2025-11-25</span> · ada (iss 1)`, "API_KEY is not set", "crash-looping: exit status 1 · next try at <time", "5 restarts", "last failure: exited", "stderr: <code>Error: no browser",
 		`next try at <time datetime="2026-11-27T12:00:00Z" data-count="down" data-clock="`, "pid 4711", "12 tools", "the first notice and 1 more", "<strong>backoff</strong>", "✖", "●", "◌", "○", "⚠",
 		`action="/v1/servers/web/wake"`, `action="/v1/servers/maps/start"`, `aria-label="restart files"`, `action="/v1/reload"`,
 	} {
@@ -117,7 +117,7 @@ func TestWhatOthersWriteIsText(t *testing.T) {
 	f := newFake(ServerReport{Name: odd, State: State(odd), Reason: odd, LastFailure: odd + "2", Stderr: odd, Mistake: odd, Notices: []string{odd, odd}},
 		ServerReport{Name: "files", State: Backoff})
 	f.report.File, f.report.Endpoint, f.report.Mistakes, f.report.Notices = odd, odd, []string{odd}, []string{odd}
-	f.report.Clients = []ClientReport{{Program: odd, Revision: odd}}
+	f.report.Clients = []ClientReport{{Program: odd, Revision: odd, User: odd}}
 	fmt.Fprintln(&f.tail, odd)
 	f.records = []audit.Record{{Number: 1, Event: odd, Principal: odd, Client: odd, Method: odd, Name: odd, Server: odd, Outcome: odd, Delivery: odd, Reason: odd, Rule: odd}}
 	h := serveWeb(t, f, true)

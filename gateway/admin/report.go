@@ -114,7 +114,8 @@ type ServerReport struct {
 type ClientReport struct {
 	Program  string `json:"program"` // name and version, as it says itself
 	Revision string `json:"revision"`
-	Calls    int    `json:"calls"` // in flight
+	User     string `json:"user,omitempty"` // who has logged in: the name, if the login has one, and the principal
+	Calls    int    `json:"calls"`          // in flight
 }
 
 // A Question is one of a server, or of the call of a server, that a client is being asked.
@@ -287,14 +288,17 @@ func (r Report) Server(name string) (ServerReport, bool) {
 // withToken stands for what others must not see.
 const withToken = "shown with the token only"
 
-// public leaves out what a server has written, and what a request is about: they may hold arguments and results.
+// public leaves out who has logged in, what a server has written, and what a request is about: they may hold arguments and results.
 func (r Report) public() Report {
-	r.Servers, r.Questions = slices.Clone(r.Servers), slices.Clone(r.Questions)
+	r.Servers, r.Questions, r.Clients = slices.Clone(r.Servers), slices.Clone(r.Questions), slices.Clone(r.Clients)
 	for i := range r.Servers {
 		r.Servers[i].hide()
 	}
 	for i := range r.Questions {
 		r.Questions[i].Target = ""
+	}
+	for i := range r.Clients {
+		r.Clients[i].User = ""
 	}
 	r.Nodes = publicNodes(r.Nodes)
 	return r

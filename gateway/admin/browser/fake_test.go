@@ -82,7 +82,7 @@ func troubled() *fake {
 			{Name: "database", State: admin.Misconfigured, Mistake: "mcp.json:14:17: the variable DATABASE_URL is not set"},
 			{Name: "maps", State: admin.Stopped, Reason: "closed", Since: at(12, 1, 30), Tools: 7, Known: at(12, 0, 6)},
 		},
-		Clients:   []admin.ClientReport{{Program: "claude-code 2.1.4", Revision: "2025-11-25", Calls: 2}, {Program: "cursor 2.3", Revision: "2025-06-18", Calls: 1}},
+		Clients:   []admin.ClientReport{{Program: "claude-code 2.1.4", Revision: "2025-11-25", User: "ada@example.com (https://login.example.com 1)", Calls: 2}, {Program: "cursor 2.3", Revision: "2025-06-18", Calls: 1}},
 		Questions: []admin.Question{{Server: "github", Method: "elicitation/create", Target: "github__create_issue", Program: "claude-code 2.1.4", Since: at(12, 3, 58)}},
 	}
 	for i, outcome := range []string{"answered", "answered", "tool error", "not answered", "denied"} {
