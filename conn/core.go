@@ -34,6 +34,7 @@ type core struct {
 	ended           bool  // the peer sends nothing more
 	reportsBytes    bool  // the present link reports when bytes come in
 	requestPerProbe bool  // a probe on the present link is a separate request (transport.LinkTraits)
+	detaches        bool  // the present link is a transport.Detacher, which a peer that is gone does not end
 
 	initDue  instant    // when starting and initializing must have ended
 	retryAt  instant    // when the next attempt is due
@@ -398,6 +399,7 @@ func (c *core) clearEffects() {
 func (c *core) onStarted(now instant, ev *event) {
 	if c.role == acceptor {
 		c.epoch++
+		c.detaches = ev.detaches
 		c.attach(ev.eventExtra)
 		c.becomeReady(now, Reason{Kind: Started})
 		return

@@ -270,7 +270,7 @@ var effectNames = [...]string{
 	openLink: "openLink", bind: "bind", handshake: "handshake", transmit: "transmit", offerMore: "offerMore", grant: "grant", settle: "settle",
 	stuck: "stuck", progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", awaitQuiet: "awaitQuiet", endTasks: "endTasks",
 	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
-	terminate: "terminate", endStream: "endStream", resumeStream: "resumeStream",
+	terminate: "terminate", detach: "detach", endStream: "endStream", resumeStream: "resumeStream",
 	unserved: "unserved", stallBegun: "stallBegun", stallEnded: "stallEnded", missed: "missed",
 }
 

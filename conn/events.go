@@ -35,6 +35,10 @@ type event struct {
 	reportsBytes bool
 	// linkOpened: a probe on the link is a separate request
 	requestPerProbe bool
+	// started: the link is a transport.Detacher
+	detaches bool
+	// tick: the link is a transport.Detacher, and the peer does not listen, so that no probe could reach it
+	away bool
 	// failed: the peer certainly did not get the message
 	unsent bool
 	// nothing more comes on the stream
@@ -257,6 +261,7 @@ const (
 	transitioned             // the state has changed
 	violation                // the peer broke a rule; the connection continues
 	missed                   // the peer was silent after a probe
+	detach                   // close the connection on which the peer listens
 	stuck                    // a handler still runs although its request was cancelled long ago
 	late                     // a reply to a request that has ended
 	unknown                  // a reply to a request that was never made

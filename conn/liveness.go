@@ -97,15 +97,12 @@ func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 	return sendProbe, l.asked
 }
 
-// livenessEvery is how long the peer may be silent; 0 means forever. An acceptor never probes:
+// livenessEvery is how long the peer may be silent; 0 means forever. An acceptor probes only if the program has set a time:
 // its link reports that the client is gone (ADR-0025).
 func (c *core) livenessEvery() time.Duration {
 	every := c.options.Liveness
-	if every == 0 && c.reportsBytes {
+	if every == 0 && c.reportsBytes && c.role == initiator {
 		every = defaultLiveness
-	}
-	if c.role == acceptor {
-		return 0
 	}
 	return max(every, 0)
 }
@@ -133,7 +130,7 @@ func (c *core) awaitsPeer() bool {
 // While credit is withheld, the link is not read, so silence means nothing.
 func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
-	if c.flow.stall != 0 {
+	if c.flow.stall != 0 || ev.away {
 		l.hear(now)
 	} else if ev.readAt > l.readAt {
 		l.hear(ev.readAt)
@@ -149,10 +146,23 @@ func (c *core) watchPeer(now instant, ev *event) {
 	}
 	switch next {
 	case giveUp:
-		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.readAt)}, ev.random, 0, nil)
+		c.giveUpPeer(now, ev)
 	case sendProbe:
 		c.probePeer(now, ev.id)
 	}
+}
+
+// giveUpPeer ends the link to a peer that has missed its probes, or only the connection on which it listens, if the peer can come back
+// with another one.
+func (c *core) giveUpPeer(now instant, ev *event) {
+	l := &c.liveness
+	if !c.detaches {
+		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.readAt)}, ev.random, 0, nil)
+		return
+	}
+	c.forgetProbe(now)
+	c.emit(effect{kind: detach, epoch: c.epoch})
+	l.begin(now, l.every, l.idle)
 }
 
 // onDoubted handles the news that something else than the peer has answered a message. The
@@ -191,7 +201,11 @@ func (c *core) probePeer(now instant, id int64) {
 	c.forgetProbe(now)
 	probe := c.dialect.Probe()
 	if probe.Method == "" { // the dialect has no probe
-		c.liveness = liveness{}
+		if l := &c.liveness; c.role == acceptor { // before the peer has said which protocol it speaks
+			l.begin(now, l.every, l.idle)
+		} else {
+			c.liveness = liveness{}
+		}
 		return
 	}
 	c.liveness.probe, c.liveness.asked = id, true

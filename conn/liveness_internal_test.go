@@ -216,9 +216,9 @@ func TestProbeThatALinkDoesNotTake(t *testing.T) {
 	d.wantTransmit(2)
 }
 
-// An initiator probes its peer if its link reports incoming bytes or Liveness is set. An acceptor does not.
+// An initiator probes its peer if its link reports incoming bytes or Liveness is set. An acceptor does only if Liveness is set.
 //
-// Guarantees: G-0025.5
+// Guarantees: G-0025.5, G-0025.9
 func TestWhichPeersAreProbed(t *testing.T) {
 	for name, c := range map[string]struct {
 		role         role
@@ -230,7 +230,9 @@ func TestWhichPeersAreProbed(t *testing.T) {
 		"a link that does not report bytes":               {initiator, 0, false, 0},
 		"a link that does not report bytes, Liveness set": {initiator, time.Second, false, time.Second},
 		"Liveness turned off":                             {initiator, -1, true, 0},
-		"an acceptor":                                     {acceptor, time.Second, true, 0},
+		"an acceptor":                                     {acceptor, 0, true, 0},
+		"an acceptor, Liveness set":                       {acceptor, time.Second, false, time.Second},
+		"an acceptor, Liveness turned off":                {acceptor, -1, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: c.liveness}})

@@ -149,6 +149,7 @@ func (l *loop) begin() {
 		ev := event{kind: started}
 		if l.role == acceptor {
 			ev.eventExtra = &eventExtra{link: l.link}
+			_, ev.detaches = transport.As[transport.Detacher](l.link)
 		}
 		l.stepOne(ev)
 	}
@@ -340,7 +341,22 @@ func (l *loop) prepareTick(ev *event) bool {
 		ev.id = l.nextID() // the core may need the id for a probe
 	}
 	ev.random, ev.moved, ev.readAt = random(), l.moved, l.lastRead()
+	if watching && l.core.detaches {
+		l.lookForPeer(ev)
+	}
 	return true
+}
+
+// lookForPeer tells the core whether the peer listens, and since when: it has been there then.
+func (l *loop) lookForPeer(ev *event) {
+	d, ok := transport.As[transport.Detacher](l.incarnation.link)
+	if !ok {
+		return
+	}
+	since := d.ListensSince()
+	if ev.away = since.IsZero(); !ev.away {
+		ev.readAt = max(ev.readAt, since.Sub(l.born))
+	}
 }
 
 // endTask removes the task whose last event this is. Nothing may use the task after this: the

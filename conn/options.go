@@ -89,7 +89,7 @@ type Tuning struct {
 	// that ended without an answer. Default: 60 s.
 	TombstoneSweep time.Duration
 
-	// Liveness is how long the peer of an initiator may be silent. After that time
+	// Liveness is how long the peer may be silent. After that time
 	// the Conn sends a probe (Dialect.Probe), and after twice that time a second one.
 	// If nothing at all has come in after three times that time, the link is lost
 	// (LivenessLost). Values are rounded up to a quarter of a second. Zero: 5 s if
@@ -98,6 +98,10 @@ type Tuning struct {
 	// while a call, a request that stays open or a subscription waits for the peer, and
 	// otherwise one minute; on other links the peer is not probed. Negative: the peer is
 	// never probed.
+	//
+	// An acceptor probes its peer only if Liveness is positive. If the peer can come back on
+	// another connection (transport.Detacher), only its present one is closed, and the link
+	// goes on. A peer without such a connection is not probed.
 	//
 	// If something else than the peer answers, such as a proxy whose back end is dead, the
 	// Conn sends a probe immediately, whatever the silence, and a second one after this

@@ -29,12 +29,8 @@ func (l *loop) performOne(fx *effect) {
 		if len(l.buffers.returned) == 0 {
 			l.buffers.returned = append(l.buffers.returned, event{kind: writable, epoch: fx.epoch, random: random()})
 		}
-	case grant:
-		l.incarnation.link.Grant(fx.stream, fx.frames)
-	case endStream:
-		l.incarnation.link.End(fx.stream)
-	case resumeStream:
-		l.incarnation.link.Resume(fx.stream)
+	case grant, endStream, resumeStream, detach:
+		l.tellLink(fx)
 	case settle:
 		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload, l.buffers.at})
 		l.countLost(fx.id, fx.cause)
@@ -78,6 +74,23 @@ func (l *loop) performOne(fx *effect) {
 		l.report(fx)
 	case terminate:
 		l.terminate()
+	}
+}
+
+// tellLink performs an effect on a stream of the link.
+func (l *loop) tellLink(fx *effect) {
+	link := l.incarnation.link
+	switch fx.kind {
+	case grant:
+		link.Grant(fx.stream, fx.frames)
+	case endStream:
+		link.End(fx.stream)
+	case resumeStream:
+		link.Resume(fx.stream)
+	case detach:
+		if d, ok := transport.As[transport.Detacher](link); ok {
+			d.Detach()
+		}
 	}
 }
 

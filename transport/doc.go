@@ -44,6 +44,7 @@
 //     is not taken for dead; that an idle peer is probed rarely; what telemetry says of the network.
 //   - [Flusher] (stdio, inmem): several frames are sent together, and a link is closed without waiting.
 //   - [Keeper] (servers of streamable): a session that outlives its process.
+//   - [Detacher] (servers of streamable): a client that is gone loses its connection, and not its session.
 //
 // Of a Receiver, all of which those of package conn implement:
 //

@@ -1,6 +1,9 @@
 package transport
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Checked is an optional interface of a Transport that can detect a wrong
 // configuration before it is opened, such as a missing command or an invalid URL.
@@ -89,6 +92,16 @@ type Keeper interface {
 	// the session is continued. What the server answers to the first, the client does not
 	// see. All other messages follow that answer.
 	Kept() (state []byte, continues bool)
+}
+
+// A Detacher is a Link of a server whose session goes on when the connection ends on which the client gets messages of Main: the client
+// comes back with another one. Its methods may be called from any goroutine, and never block.
+type Detacher interface {
+	// ListensSince returns when the client has opened the connection that it has now; the zero time if it has none.
+	ListensSince() time.Time
+
+	// Detach closes that connection, if there is one.
+	Detach()
 }
 
 // A Forwarder is an Exchange of an endpoint that several nodes serve. With it the server of

@@ -2,8 +2,11 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -60,3 +63,28 @@ func (printer) StreamLost(transport.StreamLoss)              {}
 func (printer) Failed(transport.Failure)                     {}
 func (printer) Ended()                                       {}
 func (printer) Lost(transport.Loss)                          {}
+
+// A server that asks silent clients for an answer, and ends the session of one that does not answer twice.
+func ExampleOptions() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{
+		Conn: conn.Tuning{Liveness: 250 * time.Millisecond}, // 30 s, for instance
+	})
+	peer, link := inmem.Pipe(inmem.Options{})
+	served := make(chan error, 1)
+	go func() { served <- s.ServeLink(context.Background(), link) }()
+
+	frames := make(printer, 10)
+	peer.Bind(frames)
+	peer.Grant(transport.Main, 10)
+	initialize := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"peer","version":"1"}}}`
+	if err := peer.Send(transport.Outbound{Frame: []byte(initialize)}); err != nil {
+		fmt.Println(err)
+	}
+	<-frames // the answer; this client says nothing more
+	reason := conn.Reason{}
+	fmt.Println(errors.As(<-served, &reason), reason.Kind)
+	fmt.Println(<-frames)
+	// Output:
+	// true liveness lost
+	// {"jsonrpc":"2.0","id":1,"method":"ping"}
+}

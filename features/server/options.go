@@ -14,7 +14,8 @@ import (
 
 // Options configure a Server. The zero value of each field means its default.
 type Options struct {
-	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. A
+	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. With a positive
+	// Conn.Liveness the server asks silent clients of legacy sessions for an answer (ADR-0025). A
 	// panic in a tool, or in another callback of the program, is logged through
 	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic is set; see
 	// conn.Tuning.Log for how to turn that off. The server also logs what it cannot

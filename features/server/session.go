@@ -34,6 +34,7 @@ type peer struct {
 
 func (s *host) newPeer(link transport.Link) *peer {
 	p := &peer{server: s, keeping: newKeeping(link)}
+	p.dialect.Serving = true
 	p.dialect.Batching = slices.ContainsFunc(s.options.ProtocolVersions, func(version string) bool { return revision.Has(version, revision.Batches) })
 	// The loop of the Conn serves an initialize itself then, and nothing else of the link goes on meanwhile. So not
 	// if code of the program may run for it, or for a restored session.

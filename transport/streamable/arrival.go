@@ -274,7 +274,7 @@ func (a *arrival) openLink() (refused *refusal) {
 	// The store hears of the session only when its server serves it.
 	link.saved = h.savings.begin(link.session, b.origin.Identity, b.frame)
 	if !h.options.NoListening {
-		link.left = time.Now()
+		link.since = time.Now()
 	}
 	a.ends = true // unless the client gets the result
 	a.link, refused = h.openLink(link, b.ID)

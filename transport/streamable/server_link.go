@@ -62,7 +62,7 @@ type serverLink struct {
 	streams exchanges
 	seldom  *seldom       // nil until it is needed
 	main    *mainStream   // nil before the first listener or stored event
-	left    time.Time     // when the last listener left, or the session began; zero if no listener can come
+	since   time.Time     // when the listener in use came, else when the last one left or the session began; zero if none can come
 	ending  *serverEnding // nil until the link starts to end
 }
 

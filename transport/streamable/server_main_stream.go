@@ -96,12 +96,32 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 	return nil
 }
 
+// ListensSince implements transport.Detacher.
+func (l *serverLink) ListensSince() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.main.listener() == nil {
+		return time.Time{}
+	}
+	return l.since
+}
+
+// Detach implements transport.Detacher. The client may be gone, so nothing waits until it has taken what was written.
+func (l *serverLink) Detach() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.main.listener(); w != nil {
+		w.cut = ErrNotReading
+		w.interrupt()
+	}
+}
+
 // expects reports whether a message is stored for a client that has no GET stream at
 // present. A client that had one comes back. A client that has just begun its session
 // will soon open one, and would miss earlier changes. Requests are not stored for the
 // latter, because their senders wait.
 func (l *serverLink) expects(kind jsonrpc.Kind) bool {
-	away := time.Since(l.left)
+	away := time.Since(l.since)
 	return l.main != nil && l.main.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
 }
 
@@ -133,7 +153,7 @@ func (main *mainStream) remove(w *response) (writableDue bool) {
 		return false
 	}
 	writableDue = main.queue.writableDue()
-	main.queue, w.link.left = nil, time.Now()
+	main.queue, w.link.since = nil, time.Now()
 	return writableDue
 }
 
@@ -156,6 +176,7 @@ func (l *serverLink) listen(ctx context.Context, w http.ResponseWriter, o *Handl
 	}
 	if !isOver {
 		due = main.add(s)
+		l.since = time.Now()
 	}
 	l.mu.Unlock()
 	if due {

@@ -158,7 +158,7 @@ func (h *Handler) newRestored(key clientKey, saved *savedSession, origin *transp
 		opened: transport.Stream(used), main: &mainStream{head: used, taken: used},
 	}
 	if !h.options.NoListening {
-		l.left = time.Now()
+		l.since = time.Now()
 	}
 	return l
 }

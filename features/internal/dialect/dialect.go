@@ -23,6 +23,10 @@ type Dialect struct {
 	// batches. It is set before use.
 	Batching bool
 
+	// Serving says that this side is a server. It is set before use. A client that has not opened a session is not probed: it may be modern, and
+	// takes no requests then.
+	Serving bool
+
 	// Immediate says that this side is a server that serves what opens a session without
 	// code of the program's. It is set before use.
 	Immediate bool
@@ -74,6 +78,9 @@ func (d *Dialect) RootsChanges() uint32 { return d.roots.Load() }
 func (d *Dialect) Probe() conn.Message {
 	if discover := d.discover.Load(); discover != nil {
 		return *discover
+	}
+	if d.Serving && !protocol.IsLegacy(d.Version()) {
+		return conn.Message{}
 	}
 	return conn.Message{Method: protocol.MethodPing}
 }
