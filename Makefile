@@ -10,8 +10,8 @@ GENERATED := ./conn ./internal/actor ./internal/architecture ./internal/tools/gu
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: ## vet, formatting, go.mod, repository rules and golangci-lint
-	.ci/run vet fmt tidy rules lint
+check: ## vet, formatting, go.mod, repository rules, exported names and golangci-lint
+	.ci/run vet fmt tidy rules api lint
 
 test: ## every test that needs only Go: go test work
 	.ci/run test
@@ -51,6 +51,7 @@ mutants: ## break the code on purpose, and see which breaks no test notices (MUT
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update
+	go run ./internal/tools/api -update
 	go test -count=1 ./cmd/bowline/internal/command ./internal/tools/guide -run '^(TestPageOfTheCommand|TestCodeIsFresh|TestLimitsAreFresh)$$' -update
 	cd peers && go test -tags npm -count=1 -run TestInterop . -update
 
