@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,37 +95,92 @@ func TestTheOneBeforeASubscriptionThatFails(t *testing.T) {
 	}
 }
 
-// A server that has not acknowledged a subscription before Restored may refuse it afterwards. The program is told, because a Subscribe of
-// the resource in between has succeeded.
+// If a server does not acknowledge a subscription in time, Restored says so, Subscribe waits for its answer, and a Watch does not live without
+// one. Later the server may accept the resource, which counts as a change, or refuse it, of which the program knows.
+//
+// Guarantees: G-0030.5, G-0030.11
+func TestServerThatAnswersAfterRestored(t *testing.T) {
+	for _, accepts := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var reported events
+			s := onSecondLink(grantingServer(), func(f frame) []string {
+				if f.Method != protocol.MethodListen {
+					return nil
+				}
+				return []string{}
+			})
+			session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reported.want(t, "connected", "tools")
+			subscribe := func() error {
+				return session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"})
+			}
+			if err := subscribe(); err != nil {
+				t.Fatal(err)
+			}
+			watch := watchInBackground(t, session, "file:///a")
+			reported.want(t, "subscribed")
+			reconnect(t, s, session)
+			pass(31 * time.Second)
+			reported.want(t, "after the timeout", "lost", "restored but for 1")
+			if err := subscribe(); !errors.Is(err, client.ErrTimedOut) {
+				t.Errorf("Subscribe at a server that does not answer: got %v, want %v", err, client.ErrTimedOut)
+			}
+			wantEnded(t, watch, true)
+			asked := s.received(protocol.MethodListen)
+			if newest := asked[len(asked)-1]; accepts {
+				s.sendFrame(newest.grants())
+				reported.want(t, "after the acknowledgement", "tools", "updated file:///a")
+			} else {
+				s.sendFrame(newest.fault(-32602, `null`))
+				reported.want(t, "after the refusal")
+			}
+		})
+	}
+}
+
+// If a server accepts for a Watch what it had refused before, that counts as a change for the Subscribe of the same resource, too.
 //
 // Guarantees: G-0030.11
-func TestServerThatRefusesLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var reported events
-		s := onSecondLink(grantingServer(), func(f frame) []string {
-			if f.Method != protocol.MethodListen {
-				return nil
+func TestWatchOfARefusedSubscription(t *testing.T) {
+	for version, s := range map[string]*fakeServer{protocol.Latest: grantingServer(), protocol.LatestLegacy: {answer: allAnswers(protocol.LatestLegacy)}} {
+		synctest.Test(t, func(t *testing.T) {
+			var reported events
+			refuses := false
+			for _, method := range []string{protocol.MethodListen, protocol.MethodSubscribe} {
+				s.on(method, func(f frame, before func(frame) []string) []string {
+					if refuses {
+						return []string{f.fault(-32602, `null`)}
+					}
+					return before(f)
+				})
 			}
-			return []string{}
-		})
-		session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		subscribe := func() {
+			session, err := connect(t, s, client.Options{OnEvent: reported.on, ProtocolVersion: version}, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // so that the first reports are not those of the resource
 			if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"}); err != nil {
-				t.Error(err)
+				t.Fatal(err)
 			}
-		}
-		reported.want(t, "connected", "tools")
-		subscribe()
-		reported.want(t, "subscribed")
-		reconnect(t, s, session)
-		pass(31 * time.Second)
-		reported.want(t, "after the timeout", "lost", "restored but for 1")
-		subscribe()
-		asked := s.received(protocol.MethodListen)
-		s.sendFrame(asked[len(asked)-1].fault(-32602, `null`))
-		reported.want(t, "after the refusal", "refused file:///a")
-	})
+			refuses = true
+			reconnect(t, s, session)
+			has := func(event string) bool {
+				synctest.Wait()
+				reported.mu.Lock()
+				defer reported.mu.Unlock()
+				return slices.Contains(reported.all, event)
+			}
+			if update := has("updated file:///a"); update || !has("restored but for 1") {
+				t.Errorf("%s: got the events %q, want Restored with one failure, and no update", version, reported.all)
+			}
+			refuses = false
+			wantEnded(t, watchInBackground(t, session, "file:///a"), false)
+			if !has("updated file:///a") {
+				t.Errorf("%s: the program was not told that file:///a is reported again", version)
+			}
+		})
+	}
 }

@@ -56,8 +56,8 @@ func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeP
 // on earlier contents count as one.
 //
 // Watch yields an error and ends if waiting would not help: the server, or a later one,
-// does not offer subscriptions, refuses this one, or cannot read the resource. It does
-// the same when ctx ends. Leaving the loop ends the subscription, unless something else in
+// does not offer subscriptions, refuses this one, does not answer in time, or cannot read
+// the resource. It does the same when ctx ends. Leaving the loop ends the subscription, unless something else in
 // the program needs it.
 func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.ReadResourceResult, error] {
 	return func(yield func(*protocol.ReadResourceResult, error) bool) {

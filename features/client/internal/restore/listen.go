@@ -22,7 +22,7 @@ const (
 type listening struct {
 	version  uint32 // the version of the subscriptions that it asks for
 	cancel   context.CancelFunc
-	granting uint64 // the epoch of the newest server that has acknowledged it or one before it, or whose silence Restored has told
+	granting uint64 // the epoch of the newest server that has acknowledged it or one before it
 
 	// Of the present attempt:
 	id      int64
@@ -333,10 +333,9 @@ func (r *reports) awaitGrants(ctx context.Context, c Caller, p Server) (failures
 	if err := r.awaitGrant(ctx, c, p, ""); errors.Is(err, errNothingToReport) {
 		return nil
 	} else if err != nil {
-		// The server may answer still, after Restored.
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.listening.granting = max(r.listening.granting, p.Epoch())
+		if isCurrent(p, c.Session().Conn().Status()) {
+			r.unanswered()
+		}
 		return []error{fmt.Errorf("reports of changes: %w", err)}
 	}
 	for _, uri := range r.used() {

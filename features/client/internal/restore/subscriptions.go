@@ -75,45 +75,62 @@ func requireReports(ctx context.Context, c Caller) (Server, error) {
 	return c.Require(ctx, protocol.MethodSubscribe, subscribing)
 }
 
-// subscribe adds a subscriber of a resource. The first one asks the server p. Those that
-// come meanwhile wait; if the first one fails, the next one asks. Add gets the number of
-// Unsubscribes before the subscriber came.
+// subscribe adds a subscriber of a resource. Add gets the number of Unsubscribes before the subscriber came.
 func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string, add func(sub *subscription, ended int)) (err error) {
 	sub, ended := r.join(c.Session(), uri)
 	// While it is pending, nobody removes the subscription, so that sub stays the one in the map.
-	accepted, unknown := false, false
+	asked, accepted := false, false
 	defer func() {
+		again := false // it was refused to an earlier Subscribe
 		unused := r.settle(sub, func() {
 			if accepted && r.refuses(p, uri) { // since it was accepted: nobody else would say so
 				err = c.Failed(ctx, protocol.MethodListen, conn.Unknown, notGranted(uri))
 			} else if accepted {
+				again = asked && sub.explicit
 				add(sub, ended)
 			}
 		})
+		if again {
+			c.Session().Granted(&protocol.SubscriptionFilter{ResourceSubscriptions: []string{uri}})
+		}
 		if unused { // perhaps because Unsubscribe has left this to the last subscriber
 			r.leaveUnused(ctx, c, uri, sub)
 		}
 	}()
+	p, asked, err = r.obtain(ctx, c, p, uri, sub)
+	accepted = err == nil
+	return err
+}
+
+// obtain ensures that a server has accepted a subscription. The first subscriber asks the server p. Those that come meanwhile wait; if the
+// first one fails, the next one asks. It returns the server, and whether it has asked.
+func (r *reports) obtain(ctx context.Context, c Caller, p Server, uri string, sub *subscription) (_ Server, asked bool, err error) {
 	for {
 		// The server may have changed while another one had its turn, so p is asked anew after each wait.
 		mine, other := r.turn(sub, func() bool { return !sub.accepted })
-		if mine {
-			defer func() { r.endTurn(sub, accepted, unknown) }()
-			err := r.ask(sub.within(ctx), c, p, uri)
-			accepted, unknown = err == nil, isUnknown(err)
-			return err
+		switch {
+		case mine:
+			return p, true, r.askInTurn(ctx, c, p, uri, sub)
+		case other == nil:
+			return p, false, nil
 		}
-		if other == nil {
-			accepted = true
-			return nil
-		}
-		if err := awaitOther(ctx, c, protocol.MethodSubscribe, sub, other); err != nil {
-			return err
+		if err = awaitOther(ctx, c, protocol.MethodSubscribe, sub, other); err != nil {
+			return p, false, err
 		}
 		if p, err = requireReports(ctx, c); err != nil {
-			return err
+			return p, false, err
 		}
 	}
+}
+
+// askInTurn asks one server, and ends the turn of the caller. If the request panics, the turn ends, too, and the server counts as one that has
+// not accepted.
+func (r *reports) askInTurn(ctx context.Context, c Caller, p Server, uri string, sub *subscription) (err error) {
+	accepted, unknown := false, false
+	defer func() { r.endTurn(sub, accepted, unknown) }()
+	err = r.ask(sub.within(ctx), c, p, uri)
+	accepted, unknown = err == nil, isUnknown(err)
+	return err
 }
 
 // leaveUnused ends a subscription as the end of a Watch does: it takes no longer than that may take, also if ctx has ended, and
@@ -198,22 +215,15 @@ func (r *reports) resubscribe(ctx context.Context, c Caller, p Server) (failures
 
 // resubscribeTo asks a new server for one subscription. Pending subscribers ask it
 // themselves.
-func (r *reports) resubscribeTo(ctx context.Context, c Caller, p Server, uri string, sub *subscription) (err error) {
+func (r *reports) resubscribeTo(ctx context.Context, c Caller, p Server, uri string, sub *subscription) error {
 	mine, err := r.takeTurn(ctx, c, protocol.MethodSubscribe, sub, func() bool {
 		return sub.asking != nil || sub.hasUsers() || sub.pending > 0 && sub.accepted
 	})
 	if !mine {
 		return err
 	}
-	// If the request panics, the turn ends, too, and the server counts as one that has not accepted.
-	ended := false
-	defer func() {
-		r.endTurn(sub, ended && err == nil, isUnknown(err))
-		_ = r.leave(ctx, c, uri, sub) // if Unsubscribe did not wait for this turn to end
-	}()
-	err = c.Subscribe(sub.within(ctx), p, uri)
-	ended = true
-	return err
+	defer func() { _ = r.leave(ctx, c, uri, sub) }() // if Unsubscribe did not wait for this turn to end
+	return r.askInTurn(ctx, c, p, uri, sub)
 }
 
 // join returns the subscription of a resource, with one more pending subscriber, and how
@@ -328,22 +338,17 @@ func (r *reports) endLastTurn(s Session, uri string, sub *subscription) {
 
 // uris returns the sorted URIs of all subscribed resources.
 func (r *reports) uris() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	uris := slices.Sorted(maps.Keys(r.resources))
-	return slices.DeleteFunc(uris, func(uri string) bool { return r.resources[uri].isUnused() })
+	return r.those(func(sub *subscription) bool { return !sub.isUnused() })
 }
 
 // used returns the sorted URIs of the resources whose subscribers have their answer.
 // Pending subscribers get the error of a server themselves.
-func (r *reports) used() []string {
-	uris := r.uris()
+func (r *reports) used() []string { return r.those((*subscription).hasUsers) }
+
+func (r *reports) those(match func(*subscription) bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(uris, func(uri string) bool {
-		sub := r.resources[uri]
-		return sub == nil || !sub.hasUsers()
-	})
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(r.resources)), func(uri string) bool { return !match(r.resources[uri]) })
 }
 
 // refused notes that a server reports no changes of some resources. It wakes the watchers,
@@ -362,6 +367,17 @@ func (r *reports) refused(uris []string) (before []string) {
 		sub.wake()
 	}
 	return before
+}
+
+// unanswered notes that the present server has not accepted what an earlier one had. Restored says so. Whoever asks for a resource from
+// then on waits for the answer.
+func (r *reports) unanswered() {
+	uris := r.used()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listening.granted == nil { // it may have come just now
+		r.refused(uris)
+	}
 }
 
 // accepted notes that a server reports changes of some resources. It returns those that Subscribe has asked for and that were
