@@ -2,14 +2,18 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // Who looks sees what a client waits for: the request, the question that it is asked meanwhile, and in whose name. When it is answered, both are
@@ -128,5 +132,90 @@ func TestCallOfThePage(t *testing.T) {
 		if clients := f.Report().Clients; len(clients) != 0 {
 			t.Errorf("left: %+v", clients)
 		}
+	}
+}
+
+// Each call of a tool is counted by how it has ended. The tools have the names that their server has given them; a client cannot invent any.
+//
+// Guarantees: G-0091.23
+func TestCallsAreCountedByTool(t *testing.T) {
+	servers, begun := two(), make(chan struct{}, 1)
+	server.AddTool(servers["a"], protocol.Tool{Name: "fails"}, func(context.Context, struct{}) (string, error) { return "", errors.New("no") })
+	server.AddTool(servers["a"], protocol.Tool{Name: "errs"}, func(context.Context, struct{}) (string, error) {
+		return "", &jsonrpc.Error{Code: -32099, Message: "no"}
+	})
+	server.AddTool(servers["a"], protocol.Tool{Name: "waits"}, func(ctx context.Context, _ struct{}) (string, error) {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	f := newFleetFor(t, protocol.LatestLegacy, servers, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"prefix":"x"}},"b":{"command":"/bin/b","bowline":{"toolRates":{"who":1}}}}}`))
+	session := f.client(protocol.Latest, client.Options{})
+	ctx := timeout(t)
+	call := func(ctx context.Context, tool string) {
+		_, _ = session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
+	}
+	for _, tool := range []string{"x__who", "x__who", "x__fails", "x__errs", "x__none", "none", "b__who", "b__who"} {
+		call(ctx, tool)
+	}
+	short, cancel := context.WithCancel(ctx)
+	go func() {
+		<-begun
+		cancel()
+	}()
+	call(short, "x__waits")
+	for { // the client does not wait for the gateway
+		changed := f.Changed()
+		if s, _ := f.Report().Server("a"); s.Calls == 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatal("the call that was cancelled is in flight")
+		}
+	}
+	f.kill("a", false)
+	f.await("a", admin.Backoff)
+	call(ctx, "x__who")
+	want := []admin.ToolCalls{
+		{Server: "a", Tool: "errs", Outcome: "failed", Delivery: "sent", Count: 1},
+		{Server: "a", Tool: "fails", Outcome: "tool error", Delivery: "sent", Count: 1},
+		{Server: "a", Tool: "waits", Outcome: "cancelled", Delivery: "unknown", Count: 1},
+		{Server: "a", Tool: "who", Outcome: "answered", Delivery: "sent", Count: 2},
+		{Server: "a", Tool: "who", Outcome: "not answered", Delivery: "not sent", Count: 1},
+		{Server: "b", Tool: "who", Outcome: "answered", Delivery: "sent", Count: 1},
+		{Server: "b", Tool: "who", Outcome: "not answered", Delivery: "not sent", Count: 1},
+	}
+	r := f.Report()
+	if !slices.Equal(r.Called, want) {
+		t.Errorf("%+v, want\n%+v", r.Called, want)
+	}
+	if r.NotOffered != 2 {
+		t.Errorf("%d calls of what is not offered, want 2", r.NotOffered)
+	}
+}
+
+// However many tools a server has, 128 are counted each for itself.
+//
+// Guarantees: G-0091.23
+func TestCountedToolsAreBounded(t *testing.T) {
+	const tools = 140
+	s := server.New(protocol.Implementation{Name: "a", Version: "1"}, server.Options{})
+	for i := range tools {
+		server.AddTool(s, protocol.Tool{Name: fmt.Sprint("t", i)}, func(context.Context, struct{}) (string, error) { return "", nil })
+	}
+	f := newFleet(t, protocol.Latest, map[string]*server.Server{"a": s})
+	session := f.client(protocol.Latest, client.Options{})
+	for range 2 {
+		for i := range tools {
+			if _, err := client.Call[string](timeout(t), session, fmt.Sprint("a__t", i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all := f.Report().Called
+	if other := (admin.ToolCalls{Server: "a", Tool: admin.OtherTools, Outcome: "answered", Delivery: "sent", Count: 2 * (tools - 128)}); len(all) != 129 || all[0] != other || all[1].Count != 2 {
+		t.Errorf("%d tools, the first %+v", len(all), all[:min(len(all), 2)])
 	}
 }

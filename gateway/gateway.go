@@ -106,8 +106,8 @@ type Gateway struct {
 	announcer  announcer
 	lifecycle  lifecycle
 	notifier   *notifier
-	refused    atomic.Int64 // questions
-	rootsAsked atomic.Bool  // by a server, which may have to hear when they are others
+	notOffered atomic.Uint64 // requests for tools
+	rootsAsked atomic.Bool   // by a server, which may have to hear when they are others
 	asked      limits.Clients
 	search     search.Endpoint
 	show       atomic.Pointer[showing]

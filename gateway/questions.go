@@ -145,7 +145,7 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
 	call, err := g.callFor(ctx, q)
 	if err != nil {
-		g.refused.Add(1)
+		g.waiting.refuse(whyNobody(err))
 		return answer, err
 	}
 	asking, cancel := context.WithCancelCause(call)
@@ -157,10 +157,10 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	var unsupported *server.UnsupportedError
 	switch {
 	case errors.Is(err, server.ErrNotAsking): // see mayAsk
-		g.refused.Add(1)
+		g.waiting.refuse(admin.RefusedUnable)
 		return answer, refuse("the client of this call cannot be asked")
 	case errors.As(err, &unsupported):
-		g.refused.Add(1)
+		g.waiting.refuse(admin.RefusedUnable)
 		return answer, refuse("the client of this call cannot be asked: %v", err)
 	case err != nil:
 		return answer, err
@@ -326,6 +326,16 @@ func (g *Gateway) callFor(ctx context.Context, q protocol.InputRequest) (context
 	return nil, err
 }
 
+// whyNobody returns which of admin.Refusals an error of callOf is.
+func whyNobody(err error) string {
+	if errors.Is(err, errSeveral) {
+		return admin.RefusedSeveral
+	}
+	return admin.RefusedNoCall
+}
+
+var errSeveral = refuse("several clients have calls in flight, and the connection does not say for which one this is")
+
 // callOf returns the call in whose name a client is asked. The calls to which a question may belong must all be of one client: another
 // user must not see it, still less answer it.
 func callOf(calls []context.Context) (context.Context, error) {
@@ -333,7 +343,7 @@ func callOf(calls []context.Context) (context.Context, error) {
 	for _, call := range calls {
 		owner := ownerOf(call)
 		if of != nil && of != owner {
-			return nil, refuse("several clients have calls in flight, and the connection does not say for which one this is")
+			return nil, errSeveral
 		}
 		of = owner
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -177,21 +179,25 @@ func TestRootsOfASharedServer(t *testing.T) {
 
 // A client that has not said that it can be asked is not asked, and the call ends.
 //
-// Guarantees: G-0088.5
+// Guarantees: G-0088.5, G-0091.23
 func TestQuestionsNobodyCanAnswer(t *testing.T) {
 	questionEras(t, func(t *testing.T, front, back string) {
 		s, _ := asker()
-		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, client.Options{})
+		f := newFleet(t, back, map[string]*server.Server{"a": s})
+		session := f.client(front, client.Options{})
 		result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__sample"})
 		if err == nil && !result.IsError {
 			t.Errorf("got %s", result.Content.Text())
+		}
+		if refused := f.Report().Refused; !protocol.IsModern(back) && !maps.Equal(refused, map[string]int64{admin.RefusedUnable: 1}) {
+			t.Errorf("the report counts %v", refused)
 		}
 	})
 }
 
 // While several clients have calls in flight on a connection that does not tell them apart, nobody is asked.
 //
-// Guarantees: G-0088.5
+// Guarantees: G-0088.5, G-0091.23
 func TestQuestionsGoToNobodyIfTheyMayBeAnothers(t *testing.T) {
 	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
 		held, asks := make(chan struct{}), make(chan struct{})
@@ -219,8 +225,8 @@ func TestQuestionsGoToNobodyIfTheyMayBeAnothers(t *testing.T) {
 				t.Errorf("%s: somebody has answered: %s", tool, result.Content.Text())
 			}
 		}
-		if f.Report().Refused != 2 {
-			t.Errorf("%d questions are counted as refused, want 2", f.Report().Refused)
+		if refused := f.Report().Refused; !maps.Equal(refused, map[string]int64{admin.RefusedSeveral: 2}) {
+			t.Errorf("the report counts %v as refused", refused)
 		}
 		close(asks)
 		holding.Wait()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 const (
 	keptChanges   = 128 // of the state of a server
 	keptDurations = 256 // of its answered requests
+	keptTools     = 128 // of which calls are counted each for itself
 )
 
 // A record is what people want to know of a server that nothing else remembers: its past states, and its requests. Its zero value is
@@ -31,7 +33,13 @@ type record struct {
 
 	answered, unanswered uint64
 	waited               time.Duration // for all answers together
+
+	called map[ending]uint64 // calls of tools
+	tools  map[string]bool   // that have a name there
 }
+
+// An ending is how calls of a tool have ended.
+type ending struct{ tool, outcome, delivery string }
 
 // An inFlight is a request of a client while it runs.
 type inFlight struct {
@@ -88,6 +96,21 @@ func (r *record) addDuration(d time.Duration) {
 	r.next = (r.next + 1) % keptDurations
 }
 
+// endCall notes how a call of a tool has ended. A server can offer other tools again and again: beyond keptTools they are counted as one.
+func (r *record) endCall(e ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.called == nil {
+		r.called, r.tools = make(map[ending]uint64), make(map[string]bool)
+	}
+	if !r.tools[e.tool] && len(r.tools) == keptTools {
+		e.tool = admin.OtherTools
+	} else {
+		r.tools[e.tool] = true
+	}
+	r.called[e]++
+}
+
 // onTransition notes a change of state. It runs on the goroutine for the events of a connection, one at a time.
 func (r *record) onTransition(t telemetry.Transition) {
 	change := admin.ChangeOf(t)
@@ -112,6 +135,19 @@ func (r *record) describe(s *admin.ServerReport) {
 		return float64(sorted[(len(sorted)-1)*share/100].Microseconds()) / 1000
 	}
 	s.P50, s.P99 = at(50), at(99)
+}
+
+// calls returns how many calls of each tool have ended in which way, in the order of the names.
+func (r *record) calls(of string) (all []admin.ToolCalls) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e, n := range r.called {
+		all = append(all, admin.ToolCalls{Server: of, Tool: e.tool, Outcome: e.outcome, Delivery: e.delivery, Count: n})
+	}
+	slices.SortFunc(all, func(a, b admin.ToolCalls) int {
+		return cmp.Or(cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Delivery, b.Delivery))
+	})
+	return all
 }
 
 // history returns the changes and what is in flight, the newest change and the oldest request first.

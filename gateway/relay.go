@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
@@ -116,11 +117,14 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	switch {
 	case found:
 		return item, withString(params, "name", item.Own), nil
-	case kind == catalogue.Tools && g.sight.holds(ctx, name):
-		return item, nil, invalid(heldText, quoted(name))
-	default:
+	case kind != catalogue.Tools:
 		return item, nil, invalid("unknown %s %s", what, quoted(name))
 	}
+	g.notOffered.Add(1)
+	if g.sight.holds(ctx, name) {
+		return item, nil, invalid(heldText, quoted(name))
+	}
+	return item, nil, invalid("unknown %s %s", what, quoted(name))
 }
 
 // heldText is for whoever would see a tool, were it as it was approved.
@@ -129,6 +133,7 @@ const heldText = "the tool %s has changed since it was approved, and cannot be c
 // missing notes, for its record, that a request at the endpoint for search names a tool that its client does not see. It returns what to say of one that is kept
 // from clients because of its pin.
 func (g *Gateway) missing(ctx context.Context, name string) (why string) {
+	g.notOffered.Add(1)
 	if g.options.Audit != nil {
 		g.sight.noteDenied(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(catalogue.Tools, name) }, catalogue.Tools)
 	}
@@ -258,7 +263,7 @@ func (g *Gateway) relay(ctx context.Context, to catalogue.Item, method string, p
 	if u == nil {
 		return nil, removed(to.Server), nil
 	}
-	if result, away, err = g.passOn(ctx, u, method, params); method == protocol.MethodCallTool {
+	if result, away, err = g.passOn(ctx, u, to, method, params); method == protocol.MethodCallTool {
 		result = g.enricher.enriched(ctx, to, params, result)
 	}
 	if g.options.Audit != nil {
@@ -282,16 +287,41 @@ func (g *Gateway) note(ctx context.Context, to catalogue.Item, method string, pa
 }
 
 // passOn passes a request on, if the limits of the file let it.
-func (g *Gateway) passOn(ctx context.Context, u *upstream, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
+func (g *Gateway) passOn(ctx context.Context, u *upstream, to catalogue.Item, method string, params json.RawMessage) (result json.RawMessage, away *awayError, err error) {
+	ended := func() {
+		if method == protocol.MethodCallTool {
+			u.endCall(endingOf(ctx, to.Own, result, away, err))
+		}
+	}
 	leave, refused := g.enter(ctx, u, method, params)
 	if refused != nil {
-		return nil, g.beyond(u, refused), nil
+		away = g.beyond(u, refused)
+		ended()
+		return nil, away, nil
 	}
 	defer leave()
 	done := u.count(ctx, method, params)
 	result, away, err = g.attempts(ctx, u, method, params)
+	ended()
 	done(away == nil) // an error of the server is an answer
 	return result, away, err
+}
+
+// endingOf returns how a call of a tool has ended: its outcome is that of its record in the audit trail, unless the gateway does something with the answer later.
+func endingOf(ctx context.Context, tool string, result json.RawMessage, away *awayError, err error) ending {
+	var asks *server.InputRequired
+	outcome, delivery := server.OutcomeAnswered, conn.Sent
+	switch {
+	case away != nil && ctx.Err() != nil:
+		outcome, delivery = server.OutcomeCancelled, away.Delivery
+	case away != nil:
+		outcome, delivery = outcomeAway, away.Delivery
+	case err != nil && !errors.As(err, &asks):
+		outcome = server.OutcomeFailed
+	case isToolError(result):
+		outcome = server.OutcomeToolError
+	}
+	return ending{tool, string(outcome), delivery.String()}
 }
 
 // enter asks whether the limits of the file let a request pass. It waits for a place at the server. Who may pass calls leave in the end.

@@ -15,11 +15,7 @@ import (
 
 // Report describes the gateway as it is now, but for its Endpoint, which the program knows. It never waits.
 func (g *Gateway) Report() admin.Report {
-	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.refused.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
-	r.Unclaimed, r.NotEnriched, r.PagesRefused = g.levels.unclaimed.Load(), g.enricher.failed.Load(), g.logins.refused.Load()
-	if wrong := g.unsaved.Load(); wrong != nil {
-		r.Notices = append(r.Notices, *wrong)
-	}
+	r := g.totals()
 	g.mu.Lock()
 	r.File, r.Applied = g.file, g.applied
 	if g.refusal != nil {
@@ -34,11 +30,22 @@ func (g *Gateway) Report() admin.Report {
 		s := admin.ServerReport{Name: name, State: admin.Misconfigured}
 		if u := servers[name]; u != nil {
 			s = g.describe(u, known)
+			r.Called = append(r.Called, u.calls(name)...)
 		}
 		if wrong := mistakes[name]; wrong != nil {
 			s.Mistake = wrong.Error()
 		}
 		r.Servers = append(r.Servers, s)
+	}
+	return r
+}
+
+// totals is what a report says of all servers together, and of the gateway whatever its file is.
+func (g *Gateway) totals() admin.Report {
+	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.waiting.refusals(), NotOffered: g.notOffered.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
+	r.Unclaimed, r.NotEnriched, r.PagesRefused = g.levels.unclaimed.Load(), g.enricher.failed.Load(), g.logins.refused.Load()
+	if wrong := g.unsaved.Load(); wrong != nil {
+		r.Notices = append(r.Notices, *wrong)
 	}
 	return r
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,24 @@ import (
 type questions struct {
 	mu      sync.Mutex
 	waiting map[*asked]bool
+	refused map[string]int64 // by one of admin.Refusals
+}
+
+// refuse counts a question that no client could be asked.
+func (q *questions) refuse(why string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refused == nil {
+		q.refused = make(map[string]int64)
+	}
+	q.refused[why]++
+}
+
+// refusals returns how many questions were refused, by why.
+func (q *questions) refusals() map[string]int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.refused)
 }
 
 // asked is a question that waits.

@@ -22,6 +22,7 @@ func metricsOf(r Report) string {
 	m.each(r.Servers, "server_restarts_total", "counter", "Connections after the first one.", func(s ServerReport) float64 { return float64(s.Restarts) })
 	m.requests(r.Servers)
 	m.durations(r.Servers)
+	m.called(r.Called)
 	m.each(r.Servers, "tools", "gauge", "Tools that a server has listed.", func(s ServerReport) float64 { return float64(s.Tools) })
 	m.each(r.Servers, "listed_timestamp_seconds", "gauge", "When a server has listed its tools last.", func(s ServerReport) float64 { return seconds(s.Known) })
 	return m.String()
@@ -33,12 +34,33 @@ func (m *metrics) whole(r Report) {
 	m.one("applied_timestamp_seconds", "gauge", "When the file was applied.", seconds(r.Applied))
 	m.one("clients", "gauge", "Clients that have a session.", float64(len(r.Clients)))
 	m.one("questions_waiting", "gauge", "Questions that wait for a client.", float64(len(r.Questions)))
-	m.one("questions_refused_total", "counter", "Questions of servers that no client could be asked.", float64(r.Refused))
+	m.refused(r.Refused)
+	m.one("tools_not_offered_total", "counter", "Requests for tools that their clients are not offered, whether there are such tools or not.", float64(r.NotOffered))
 	m.one("audit_lost_total", "counter", "Records of the audit trail that could not be written.", float64(r.AuditLost))
 	m.one("audit_unsent_total", "counter", "Records of the audit trail that were written, and could not be sent.", float64(r.AuditUnsent))
 	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
 	m.denied(r.Denied)
 	m.one("login_pages_refused_total", "counter", "Requests at the pages for logins of users that were refused.", float64(r.PagesRefused))
+}
+
+// refused has each reason in any case, as denied has each status.
+func (m *metrics) refused(by map[string]int64) {
+	m.head("questions_refused_total", "counter", "Questions of servers that no client could be asked.")
+	for _, why := range Refusals() {
+		m.line("questions_refused_total", float64(by[why]), "reason", why)
+	}
+}
+
+// called has no tool for those who must not see what servers have written.
+func (m *metrics) called(calls []ToolCalls) {
+	m.head("tool_calls_total", "counter", "Calls of tools that have ended, by how, and by whether the server has had them.")
+	for _, c := range calls {
+		labels := []string{"server", c.Server, "tool", c.Tool, "outcome", c.Outcome, "delivery", c.Delivery}
+		if c.Tool == "" {
+			labels = slices.Delete(labels, 2, 4)
+		}
+		m.line("tool_calls_total", float64(c.Count), labels...)
+	}
 }
 
 // denied has the two statuses of a login in any case, so that the first denial is an increase.
@@ -55,7 +77,7 @@ func (m *metrics) head(name, kind, help string) {
 	fmt.Fprintf(m, "# HELP bowline_gateway_%s %s\n# TYPE bowline_gateway_%s %s\n", name, help, name, kind)
 }
 
-// line writes a value. The names of servers are the only labels that somebody else has written.
+// line writes a value. The names of servers and tools are the only labels that somebody else has written.
 func (m *metrics) line(name string, value float64, labels ...string) {
 	m.WriteString("bowline_gateway_" + name)
 	open := "{"

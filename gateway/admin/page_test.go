@@ -38,7 +38,7 @@ func TestThePageSaysWhatIsWrong(t *testing.T) {
 		ServerReport{Name: "web", State: Backoff, Reason: "crash-looping: exit status 1", NextAttempt: noon, Restarts: 5, LastFailure: "exited", Stderr: "Error: no browser"},
 		ServerReport{Name: "web2", State: Backoff})
 	f.detail.Connections = []Connection{{User: "ann", Program: "editor 2", State: Ready, Calls: 3}, {State: Backoff, Reason: "exited: 3"}}
-	f.report.Refused, f.report.AuditLost, f.report.Denied, f.report.PagesRefused = 4, 1, map[int]uint64{403: 2, 401: 30}, 5
+	f.report.Refused, f.report.AuditLost, f.report.Denied, f.report.PagesRefused = map[string]int64{RefusedUnable: 3, RefusedNoCall: 1}, 1, map[int]uint64{403: 2, 401: 30}, 5
 	f.report.Mistakes, f.report.Notices, f.report.Endpoint = []string{"mcp.json:1:1: broken"}, []string{"the catalogue cannot be saved"}, "http://127.0.0.1:8080/mcp"
 	f.report.Clients = []ClientReport{{Program: "claude 1.0", Revision: "2025-11-25", User: "ada (iss 1)"}}
 	h := serveWeb(t, f, true)

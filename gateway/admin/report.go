@@ -26,7 +26,6 @@ type Report struct {
 	Ready    bool           `json:"ready"`             // the file is applied, the doors are open, and the gateway does not drain
 	Mistakes []string       `json:"mistakes,omitzero"` // of the last reload, if it has changed nothing
 	Notices  []string       `json:"notices,omitzero"`  // what is wrong with the gateway itself, such as a catalogue that cannot be saved
-	Refused  int64          `json:"refused,omitzero"`  // questions of servers that no client could be asked
 	Servers  []ServerReport `json:"servers"`           // in file order
 	Clients  []ClientReport `json:"clients"`
 
@@ -34,6 +33,11 @@ type Report struct {
 	Nodes []NodeReport `json:"nodes,omitzero"` // the other gateways of the cluster
 
 	Questions []Question `json:"questions,omitzero"` // that wait for the answer of a client, the oldest first
+
+	Refused map[string]int64 `json:"refused,omitzero"` // questions of servers that no client could be asked, by one of Refusals
+
+	Called     []ToolCalls `json:"called,omitzero"`     // how calls of tools have ended, since the gateway has started
+	NotOffered uint64      `json:"notOffered,omitzero"` // requests for tools that their clients are not offered, whether there are such tools or not
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
 
@@ -47,6 +51,24 @@ type Report struct {
 	Denied map[int]uint64 `json:"denied,omitzero"` // requests of clients over HTTP whose sender may not make them, such as those without a valid token, by the status of the answer
 
 	PagesRefused int64 `json:"loginPagesRefused,omitzero"` // requests of browsers at the pages for logins of users
+}
+
+// These say why no client could be asked a question of a server.
+const (
+	RefusedSeveral = "several clients" // have calls in flight, and the connection does not say whose question it is
+	RefusedNoCall  = "no call"         // in flight that it could belong to
+	RefusedUnable  = "client"          // which cannot be asked, or not that
+)
+
+// Refusals are all reasons for which questions are refused.
+func Refusals() []string { return []string{RefusedSeveral, RefusedNoCall, RefusedUnable} }
+
+// Refusals returns how many questions of servers no client could be asked.
+func (r Report) Refusals() (all int64) {
+	for _, n := range r.Refused {
+		all += n
+	}
+	return all
 }
 
 // Denials says how many requests were denied, and how; "": none was.
@@ -109,6 +131,18 @@ type ServerReport struct {
 	Stderr      string    `json:"stderr,omitempty"`     // the last line of its standard error
 	Notices     []string  `json:"notices,omitzero"`     // what of it is not offered as it is
 }
+
+// ToolCalls says how many calls of a tool have ended in one way.
+type ToolCalls struct {
+	Server   string `json:"server"`
+	Tool     string `json:"tool,omitempty"` // as the server calls it; OtherTools: those beyond the first 128 of it that were called
+	Outcome  string `json:"outcome"`        // answered, tool error, failed, not answered or cancelled: see audit.Record
+	Delivery string `json:"delivery"`       // whether the server has it: sent, not sent or unknown
+	Count    uint64 `json:"count"`
+}
+
+// OtherTools stands for tools of a server that are not counted each for itself.
+const OtherTools = "(other)"
 
 // A ClientReport is a client that has a session with the gateway. Clients of the modern revisions have none.
 type ClientReport struct {
@@ -300,8 +334,22 @@ func (r Report) public() Report {
 	for i := range r.Clients {
 		r.Clients[i].User = ""
 	}
-	r.Nodes = publicNodes(r.Nodes)
+	r.Nodes, r.Called = publicNodes(r.Nodes), publicCalls(r.Called)
 	return r
+}
+
+// publicCalls adds up what differs only by the tool: the names are those that servers have written.
+func publicCalls(calls []ToolCalls) (all []ToolCalls) {
+	places := make(map[ToolCalls]int)
+	for _, c := range calls {
+		count := c.Count
+		c.Tool, c.Count = "", 0
+		if _, known := places[c]; !known {
+			places[c], all = len(all), append(all, c)
+		}
+		all[places[c]].Count += count
+	}
+	return all
 }
 
 // publicNodes leaves out what servers have written.

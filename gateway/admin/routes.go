@@ -23,7 +23,7 @@ func (d *Door) Probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", livez)
 	mux.HandleFunc("GET /readyz", d.readyz)
-	mux.HandleFunc("GET /metrics", d.metrics)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { sendMetrics(w, d.gateway.Report().public()) })
 	return mux
 }
 
@@ -74,9 +74,13 @@ func (e *entrance) report(w http.ResponseWriter, r *http.Request) {
 }
 
 // metrics shows the state to Prometheus.
-func (d *Door) metrics(w http.ResponseWriter, _ *http.Request) {
+func (e *entrance) metrics(w http.ResponseWriter, r *http.Request) {
+	sendMetrics(w, e.seen(r, e.gateway.Report()))
+}
+
+func sendMetrics(w http.ResponseWriter, of Report) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	w.Write([]byte(metricsOf(d.gateway.Report())))
+	w.Write([]byte(metricsOf(of)))
 }
 
 func livez(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") }

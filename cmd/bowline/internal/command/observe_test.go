@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,6 +80,39 @@ func scrape(t *testing.T, admin string) map[string]*dto.MetricFamily {
 		t.Fatalf("status %d, %v:\n%s", status, err, page)
 	}
 	return families
+}
+
+// TestPrometheusReadsThePageOfAGateway reads the page that package admin compares with its own, whatever servers and tools are called.
+//
+// Guarantees: G-0091.23
+func TestPrometheusReadsThePageOfAGateway(t *testing.T) {
+	page, err := os.Open("../../../../gateway/admin/testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := make(map[string]float64)
+	for _, m := range families["bowline_gateway_tool_calls_total"].GetMetric() {
+		var of []string
+		for _, l := range m.Label {
+			of = append(of, l.GetName()+"="+l.GetValue())
+		}
+		slices.Sort(of)
+		calls[strings.Join(of, ",")] = m.Counter.GetValue()
+	}
+	for tool, want := range map[string]float64{"(other)": 15, "read": 17} {
+		if got := calls["delivery=sent,outcome=answered,server=files,tool="+tool]; got != want {
+			t.Errorf("%v calls of %s, want %v", got, tool, want)
+		}
+	}
+	if got := calls["delivery=not sent,outcome=not answered,server=files,tool=odd\"\n} 1\\"]; got != 16 || len(calls) != 4 {
+		t.Errorf("%v", calls)
+	}
 }
 
 // callsByTool adds up the histogram of served calls.
