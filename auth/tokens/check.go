@@ -68,6 +68,9 @@ func (f *File) read() *tokens {
 // Check is for streamable.HandlerOptions.Check. A file that cannot be read any more lets nobody in, since nobody knows what was revoked: the response is 503, and
 // the log says why, once.
 func (f *File) Check(r *http.Request) (streamable.Caller, *streamable.Denial) {
+	if len(r.Header["Authorization"]) > 1 {
+		return nil, &streamable.Denial{Status: http.StatusBadRequest, Header: http.Header{"Www-Authenticate": {`Bearer error="invalid_request"`}}, Text: "the header Authorization is given more than once"}
+	}
 	token, given := bearer(r)
 	if !given {
 		return nil, denial("Bearer", "a token is needed: bowline token add makes one")
