@@ -3,10 +3,20 @@
 package sessions
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // Copies of a session have a process each. They go on when only the session of their server ends, and end with their server, by an Apply
@@ -81,9 +91,95 @@ func TestCopies(t *testing.T) {
 	}
 	do(apply(t, s, parse(t, file), Changes{Started: []string{"a"}}))
 	start("a 1")
+	do(s.StopIf(t.Context(), "a", yes)) // the session ends, and its server goes while only the copy runs
+	do(apply(t, s, parse(t, `"b": $SELF{}`), Changes{}))
+	are(false, false)
+	do(s.StopCopyIf(t.Context(), "a", "a 1", func() bool { t.Error("asked about a copy that does not run"); return true }))
+	do(apply(t, s, parse(t, file), Changes{Started: []string{"a"}}))
+	start("a 1")
 	do(s.Close(t.Context()))
 	are(false, false)
 	if err := s.StartCopy(t.Context(), "a", "a 1", yes); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A copy has what EachCopy and LoginCopy give it, or what Each and Login do where these are not set. One that has ended by itself is started again, also if
+// who wants it has given up meanwhile. The login of each is closed once, when it ends.
+//
+// Guarantees: G-0041.10
+func TestWhatACopyIsGiven(t *testing.T) {
+	for name, c := range map[string]struct {
+		each, login bool
+		want        []string
+	}{
+		"as the session":      {false, false, []string{"each", "login"}},
+		"options of its own":  {true, false, []string{"options for a 1", "login"}},
+		"a login of its own":  {false, true, []string{"each", "login for a 1"}},
+		"both are of its own": {true, true, []string{"options for a 1", "login for a 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
+				var did []string
+				var given *mcpjson.Server
+				refused := error(nil)
+				each := func(of *mcpjson.Server, o *client.Options, what string) {
+					given, o.Conn.Log = of, slog.New(slog.DiscardHandler)
+					of.Transport.(*streamable.Client).HTTP = &http.Client{Transport: nobody{}}
+					did = append(did, what)
+				}
+				login := func(of *mcpjson.Server, what string) (Login, error) {
+					if of != given {
+						t.Error("the login is for another server than the options")
+					}
+					did = append(did, what)
+					return recordedLogin{func() { did = append(did, "close "+what) }}, refused
+				}
+				o := Options{
+					Each:  func(of *mcpjson.Server, o *client.Options) { each(of, o, "each") },
+					Login: func(of *mcpjson.Server) (Login, error) { return login(of, "login") },
+				}
+				if c.each {
+					o.EachCopy = func(of *mcpjson.Server, as string, o *client.Options) { each(of, o, "options for "+as) }
+				}
+				if c.login {
+					o.LoginCopy = func(of *mcpjson.Server, as string) (Login, error) { return login(of, "login for "+as) }
+				}
+				s := New(protocol.Implementation{Name: "test", Version: "1"}, o)
+				step := func(what string, err error, want ...string) {
+					t.Helper()
+					if diff := cmp.Diff(want, did, cmpopts.EquateEmpty()); err != nil || diff != "" {
+						t.Errorf("%s (-want +got):\n%s%v", what, diff, err)
+					}
+					did = nil
+				}
+				yes := func() bool { return true }
+				late, giveUp := context.WithCancel(t.Context())
+				giveUp()
+				step("apply", apply(t, s, parse(t, `"a": {"url": "http://s/mcp"}`), Changes{Started: []string{"a"}}), "each", "login")
+				session, _ := s.Session("a")
+				step("start", s.StartCopy(late, "a", "a 1", yes), c.want...)
+				if again, _ := s.Session("a"); again.Conn() != session.Conn() {
+					t.Error("the session is another one")
+				}
+				copied, runs := s.Copy("a", "a 1")
+				if !runs || copied.Name() != "a 1" || copied.Conn() == session.Conn() {
+					t.Fatal("the copy has no session of its own")
+				}
+				copied.Stop()
+				_ = copied.Wait()
+				step("start again", s.StartCopy(t.Context(), "a", "a 1", yes), append([]string{"close " + c.want[1]}, c.want...)...)
+				step("end", s.StopCopyIf(t.Context(), "a", "a 1", yes), "close "+c.want[1])
+				refused = errors.New("no login today")
+				if err := s.StartCopy(t.Context(), "a", "a 1", yes); !errors.Is(err, refused) {
+					t.Errorf("a copy without its login: %v", err)
+				}
+				if _, runs := s.Copy("a", "a 1"); runs {
+					t.Error("a copy runs without its login")
+				}
+				step("refuse", nil, c.want...)
+				step("close", s.Close(t.Context()), "close login")
+			})
+		})
 	}
 }

@@ -45,6 +45,7 @@ func (l recordedLogin) Close() error {
 //
 // Guarantees: G-0041.5
 func TestALoginIsClosedAfterItsSession(t *testing.T) {
+	guard(t)
 	working, finish := make(chan struct{}), make(chan struct{})
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "work"}, func(context.Context, struct{}) (string, error) {
@@ -82,7 +83,10 @@ func TestALoginIsClosedAfterItsSession(t *testing.T) {
 		_, err := set.Apply(ctx, parse(t, ``))
 		applied <- err
 	}()
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
 	for session.Ping(ctx) == nil { // until the session is being closed
+		<-pause.C
 	}
 	close(finish)
 	if err := errors.Join(<-answers, <-applied); err != nil {
@@ -98,6 +102,7 @@ func TestALoginIsClosedAfterItsSession(t *testing.T) {
 //
 // Guarantees: G-0041.3, G-0041.5
 func TestAServerThatCannotBeStartedKeepsNoLogin(t *testing.T) {
+	guard(t)
 	shared := supervisor.New(supervisor.Options{})
 	defer shared.Stop(context.Background())
 	other := client.New(protocol.Implementation{Name: "other", Version: "1"}, client.Options{Supervisor: shared})

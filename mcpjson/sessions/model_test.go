@@ -32,8 +32,10 @@ type setModel struct {
 
 	running map[string]*started // those that the Set keeps, by name
 	order   []string            // the names of the file
+	file    map[string]setEntry // the servers of the file that are not disabled
+	held    map[string]setEntry // those that are kept ended
 	all     []*started
-	latest  map[string]*started          // those that the present Apply has started
+	latest  map[string]*started          // those that the present step has started
 	refused map[string]bool              // names whose Login fails
 	taken   map[string]*supervisor.Child // names that the Set cannot have
 	calls   []*slowCall
@@ -48,15 +50,16 @@ type slowCall struct {
 	outcome chan error
 }
 
-// A Set does what its model says when random files are applied, while sessions end by
+// A Set does what its model says when random files are applied and single servers are stopped and started, while sessions end by
 // themselves, calls are under way, names are taken and logins fail. Servers with a command are
 // there, in memory; servers with a url are away.
 //
-// Guarantees: G-0041.1, G-0041.2, G-0041.3, G-0041.5, G-0041.6, G-0041.7
+// Guarantees: G-0041.1, G-0041.2, G-0041.3, G-0041.5, G-0041.6, G-0041.7, G-0041.8
 func TestSetAgainstModel(t *testing.T) {
+	guard(t)
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
-			m := &setModel{running: map[string]*started{}, refused: map[string]bool{}, taken: map[string]*supervisor.Child{}}
+			m := &setModel{running: map[string]*started{}, held: map[string]setEntry{}, refused: map[string]bool{}, taken: map[string]*supervisor.Child{}}
 			o := Options{Each: m.each, Login: m.login}
 			o.Client.Conn.Log = slog.New(slog.DiscardHandler)
 			m.supervisor = supervisor.New(supervisor.Options{})
@@ -67,7 +70,7 @@ func TestSetAgainstModel(t *testing.T) {
 			m.set = New(protocol.Implementation{Name: "test", Version: "1"}, o)
 			defer m.abandon() // when a step fails
 			t.Repeat(map[string]func(*rapid.T){
-				"apply": m.apply, "call": m.call, "end": m.end, "log in": m.logIn, "take": m.take, "await": m.await,
+				"apply": m.apply, "act": m.act, "call": m.call, "end": m.end, "log in": m.logIn, "take": m.take, "await": m.await,
 				"refuse": func(t *rapid.T) { name := setName(t); m.refused[name] = !m.refused[name] },
 				"pass": func(t *rapid.T) {
 					<-time.NewTimer(time.Duration(rapid.IntRange(1, 4).Draw(t, "seconds")) * time.Second).C
@@ -101,33 +104,103 @@ func (m *setModel) apply(t *rapid.T) {
 	}
 	maps.DeleteFunc(m.running, func(name string, _ *started) bool { return ending[name] != nil })
 	for _, e := range starting {
-		s := m.latest[e.name]
-		if s == nil || s.entry.version != e.version || (s.login != nil) != (e.logsIn() && !m.refused[e.name]) {
-			t.Fatalf("%+v was started as %+v", e, s)
-		}
-		if s.entry = e; !slices.Contains(want.Failed, e.name) {
-			m.running[e.name] = s
-		}
+		m.started(t, e)
 	}
 	if len(m.latest) != len(starting) {
 		t.Fatalf("%d servers were started, want %d", len(m.latest), len(starting))
 	}
 }
 
+// started checks that this step has started a server of the file, as the file says, and notes it.
+func (m *setModel) started(t *rapid.T, e setEntry) {
+	s := m.latest[e.name]
+	if s == nil || s.entry.version != e.version || (s.login != nil) != (e.logsIn() && !m.refused[e.name]) {
+		t.Fatalf("%+v was started as %+v", e, s)
+	}
+	s.entry = e
+	delete(m.held, e.name)
+	if !m.isUnfit(e) {
+		m.running[e.name] = s
+	}
+}
+
+// isUnfit reports whether a server cannot be started.
+func (m *setModel) isUnfit(e setEntry) bool {
+	return m.taken[e.name] != nil || m.refused[e.name] && e.logsIn()
+}
+
+// act stops, starts or restarts one server, which may not be there.
+func (m *setModel) act(t *rapid.T) {
+	name, ctx := setName(t), context.Background()
+	what := rapid.SampledFrom([]string{"stop", "start", "restart", "stop if it is to be", "stop if it is not to be"}).Draw(t, "what")
+	e, found := m.file[name]
+	known, s := found && !e.mistaken, m.running[name]
+	var ends, starts, holds, asked bool
+	still := func() bool { asked = true; return what == "stop if it is to be" }
+	switch runs := s != nil && !s.over; {
+	case what == "stop":
+		ends, holds = true, known
+	case what == "start":
+		ends, starts = !runs, known && !runs
+	case what == "restart":
+		ends, starts = true, known
+	default:
+		ends = what == "stop if it is to be"
+		holds = known && s != nil && ends
+	}
+	ending := map[string]*started{}
+	if ends && known && s != nil {
+		ending[name] = s
+	}
+	m.latest = map[string]*started{}
+	began := time.Now()
+	stuck, took := m.stopping(ending)
+	var err error
+	switch what {
+	case "stop":
+		err = m.set.Stop(ctx, name)
+	case "start":
+		err = m.set.Start(ctx, name)
+	case "restart":
+		err = m.set.Restart(ctx, name)
+	default:
+		if err = m.set.StopIf(ctx, name, still); asked != (known && s != nil) {
+			t.Fatalf("StopIf has asked whether %s is to be stopped: %t", name, asked)
+		}
+	}
+	if wrong := !known || len(stuck) > 0 || starts && m.isUnfit(e); (err != nil) != wrong || time.Since(began) != took {
+		t.Fatalf("it took %v, want %v, and returned %v, want an error: %t", time.Since(began), took, err, wrong)
+	}
+	if len(ending) > 0 {
+		delete(m.running, name)
+	}
+	if holds {
+		m.held[name] = e
+	}
+	if starts {
+		m.started(t, e)
+	}
+	if starts != (len(m.latest) == 1) {
+		t.Fatalf("%d servers were started, want one: %t", len(m.latest), starts)
+	}
+}
+
 // plan returns what Apply has to do for a file.
 func (m *setModel) plan(entries []setEntry) (want Changes, ending map[string]*started, starting []setEntry) {
-	m.order, ending = nil, maps.Clone(m.running)
+	m.order, m.file, ending = nil, map[string]setEntry{}, maps.Clone(m.running)
 	for _, e := range slices.DeleteFunc(entries, func(e setEntry) bool { return e.disabled }) {
-		m.order = append(m.order, e.name)
+		m.order, m.file[e.name] = append(m.order, e.name), e
 		s := m.running[e.name]
 		delete(ending, e.name)
 		switch {
 		case e.mistaken:
 			want.Failed = append(want.Failed, e.name)
+		case s == nil && m.held[e.name] == e: // it was stopped, and is as it was then
 		case s == nil || s.over || s.entry != e:
 			starting = append(starting, e)
 		}
 	}
+	maps.DeleteFunc(m.held, func(name string, _ setEntry) bool { return !slices.Contains(m.order, name) })
 	want.Stopped = slices.Sorted(maps.Keys(ending))
 	for _, e := range starting {
 		s := m.running[e.name]
@@ -135,7 +208,7 @@ func (m *setModel) plan(entries []setEntry) (want Changes, ending map[string]*st
 			ending[e.name] = s
 		}
 		switch {
-		case m.taken[e.name] != nil || m.refused[e.name] && e.logsIn():
+		case m.isUnfit(e):
 			want.Failed = append(want.Failed, e.name)
 		case s != nil && !s.over:
 			want.Restarted = append(want.Restarted, e.name)
@@ -273,6 +346,9 @@ func (m *setModel) check(t *rapid.T) {
 	want := slices.DeleteFunc(slices.Clone(m.order), func(name string) bool { s := m.running[name]; return s == nil || s.over })
 	if !slices.Equal(got, want) {
 		t.Fatalf("the sessions are %v, want %v", got, want)
+	}
+	if acting := m.set.acting.names(); len(acting) > 0 { // they would take room for ever
+		t.Fatalf("somebody still has the turns of %v", acting)
 	}
 	for _, s := range m.all {
 		ends := 1

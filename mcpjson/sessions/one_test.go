@@ -5,10 +5,15 @@ package sessions
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // A server that was stopped stays so until somebody starts it, or the file says something else of it.
@@ -139,5 +144,81 @@ func TestAServerThatTakesLongToEnd(t *testing.T) {
 	}
 	if second, running := s.Session("a"); running && second == first {
 		t.Error("it has the session that was stopped")
+	}
+}
+
+// Whatever starts or ends a session waits while somebody else acts on the same server, also if that server does not run yet, and then finds what that has
+// left. Meanwhile another server can be acted on.
+//
+// Guarantees: G-0041.5, G-0041.8, G-0041.9, G-0041.10
+func TestOneAfterTheOtherActsOnAServer(t *testing.T) {
+	yes := func() bool { return true }
+	const file = `"a": {"url": "http://s/mcp"}, "b": {"url": "http://s/mcp"}`
+	for name, c := range map[string]struct {
+		act         func(context.Context, *Set) error
+		both        bool // it acts on both servers, so another one has to wait, too
+		runs, copys bool // what is left in the end of the session, and of the copy that was started meanwhile
+	}{
+		"start":        {func(ctx context.Context, s *Set) error { return s.Start(ctx, "a") }, false, true, true},
+		"restart":      {func(ctx context.Context, s *Set) error { return s.Restart(ctx, "a") }, false, true, false},
+		"stop":         {func(ctx context.Context, s *Set) error { return s.Stop(ctx, "a") }, false, false, false},
+		"stop if":      {func(ctx context.Context, s *Set) error { return s.StopIf(ctx, "a", yes) }, false, false, true},
+		"start a copy": {func(ctx context.Context, s *Set) error { return s.StartCopy(ctx, "a", "a 1", yes) }, false, false, true},
+		"stop a copy":  {func(ctx context.Context, s *Set) error { return s.StopCopyIf(ctx, "a", "a 1", yes) }, false, false, false},
+		"the same file": {func(ctx context.Context, s *Set) error {
+			_, err := s.Apply(ctx, parse(t, file))
+			return err
+		}, false, false, true},
+		"another file": {func(ctx context.Context, s *Set) error {
+			_, err := s.Apply(ctx, parse(t, `"a": {"url": "http://s/other"}, "b": {"url": "http://s/mcp"}`))
+			return err
+		}, false, true, false},
+		"a file without it": {func(ctx context.Context, s *Set) error {
+			_, err := s.Apply(ctx, parse(t, `"b": {"url": "http://s/mcp"}`))
+			return err
+		}, false, false, false},
+		"close": {func(ctx context.Context, s *Set) error { return s.Close(ctx) }, true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
+				s := New(protocol.Implementation{Name: "test", Version: "1"}, Options{Each: func(of *mcpjson.Server, o *client.Options) {
+					of.Transport, o.Conn.Log = away{}, slog.New(slog.DiscardHandler)
+				}})
+				if err := errors.Join(apply(t, s, parse(t, file), Changes{Started: []string{"a", "b"}}), s.Stop(t.Context(), "a")); err != nil {
+					t.Fatal(err)
+				}
+				first, second, answer := make(chan error, 1), make(chan error, 1), make(chan struct{})
+				go func() { first <- s.StartCopy(t.Context(), "a", "a 1", func() bool { <-answer; return true }) }()
+				synctest.Wait()
+				go func() { second <- c.act(t.Context(), s) }()
+				synctest.Wait()
+				select {
+				case err := <-second:
+					t.Errorf("it has not waited: %v", err)
+					second <- err
+				default:
+				}
+				if !c.both {
+					if err := s.Restart(t.Context(), "b"); err != nil {
+						t.Errorf("another server: %v", err)
+					}
+				}
+				close(answer)
+				if err := errors.Join(<-first, <-second); err != nil {
+					t.Error(err)
+				}
+				_, runs := s.Session("a")
+				_, copies := s.Copy("a", "a 1")
+				if runs != c.runs || copies != c.copys {
+					t.Errorf("its session runs: %t, want %t; the copy: %t, want %t", runs, c.runs, copies, c.copys)
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if acting := s.acting.names(); len(acting) > 0 {
+					t.Errorf("somebody still has the turns of %v", acting)
+				}
+			})
+		})
 	}
 }

@@ -86,8 +86,17 @@ func parse(t *testing.T, servers string) *mcpjson.File {
 	return file
 }
 
+// guard ends the process, with a message that names the test and with the stacks of all goroutines, if the test has not ended in a minute. A lock
+// that nobody unlocks stops the end of a test as well, so nothing less would say what hangs.
+func guard(t *testing.T) {
+	t.Helper()
+	limit := time.AfterFunc(time.Minute, func() { panic(t.Name() + " hangs for a minute") })
+	t.Cleanup(func() { limit.Stop() })
+}
+
 func newSet(t *testing.T, o Options) *Set {
 	t.Helper()
+	guard(t)
 	t.Setenv(role, "yes")
 	given := o.Each
 	o.Each = func(of *mcpjson.Server, o *client.Options) {
@@ -254,6 +263,7 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 //
 // Guarantees: G-0041.4
 func TestWhatTheSessionsShare(t *testing.T) {
+	guard(t)
 	own := client.Options{Supervisor: supervisor.New(supervisor.Options{}), Conn: conn.Tuning{Wheel: new(conn.Wheel), Gate: new(conn.Gate)}}
 	defer own.Supervisor.Stop(context.Background())
 	for name, given := range map[string]client.Options{"its own": {}, "those of the program": own} {
@@ -288,7 +298,7 @@ func TestWhatTheSessionsShare(t *testing.T) {
 //
 // Guarantees: G-0041.3, G-0041.7
 func TestErrorsNameTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		quiet := slog.New(slog.DiscardHandler)
 		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 		defer s.Close(context.Background())

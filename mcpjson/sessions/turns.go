@@ -15,18 +15,18 @@ type turns struct {
 	byName map[string]*turn // of those that somebody has or waits for
 }
 
-// A turn is that of one server.
+// A turn is that of one server. It is no mutex: those who wait for a channel are served in their order, and a test in virtual time can see that they wait.
 type turn struct {
-	sync.Mutex
-	users int // guarded by the mu of the turns
+	free  chan struct{} // has a value while nobody has the turn
+	users int           // guarded by the mu of the turns
 }
 
 // begin waits until nobody else acts on a server, and keeps others from it until done is called.
 func (ts *turns) begin(name string) (done func()) {
 	t := ts.join(name)
-	t.Lock()
+	<-t.free
 	return func() {
-		t.Unlock()
+		t.free <- struct{}{}
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
 		if t.users--; t.users == 0 {
@@ -41,7 +41,8 @@ func (ts *turns) join(name string) *turn {
 	defer ts.mu.Unlock()
 	t := ts.byName[name]
 	if t == nil {
-		t = new(turn)
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
 		if ts.byName == nil {
 			ts.byName = make(map[string]*turn)
 		}
