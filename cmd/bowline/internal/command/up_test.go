@@ -4,9 +4,11 @@ package command
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -33,6 +35,7 @@ type upRun struct {
 	page  string // its URL
 	url   string
 	lines *bufio.Scanner // of its standard error
+	said  bytes.Buffer   // what was read of that
 }
 
 // startUp runs `bowline up` over a file, and waits until it serves.
@@ -51,7 +54,7 @@ func startUpAt(t testing.TB, path, address string, flags ...string) *upRun {
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.lines = bufio.NewScanner(stderr)
+	r.lines = bufio.NewScanner(io.TeeReader(stderr, &r.said))
 	r.page = regexp.MustCompile(`http://[^;]*`).FindString(r.await("the page is "))
 	_, r.url, _ = strings.Cut(r.await("bowline: serving "), "serving ")
 	return r

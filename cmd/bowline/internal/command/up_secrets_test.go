@@ -1,0 +1,257 @@
+//go:build unix
+
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A keeping gateway has users, and servers of all kinds that get a secret. The test knows all of these.
+type keeping struct {
+	*upRun
+	t           *testing.T
+	path, trail string
+	personal    *authtest.Server // where users log in, each for himself
+	issuer      *authtest.Server // of the tokens of users, which are exchanged there
+	browser     *http.Client
+	secrets     map[string]string // by what they are
+}
+
+const (
+	secretArgument = "s3cret-argument"
+	secretFailure  = "s3cret-failure"
+)
+
+func newKeeping(t *testing.T, auth string) *keeping {
+	t.Helper()
+	k := &keeping{t: t, secrets: map[string]string{
+		"argument and result": secretArgument, "text of an error": secretFailure, "env of a server": "s3cret-env", "header of a server": "s3cret-header", "client_secret": "s3cret-client",
+	}}
+	plain := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	server.AddTool(plain, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
+		Message string `json:"message"`
+	}) (string, error) {
+		return in.Message, nil
+	})
+	endpoint := streamable.NewHandler(plain, streamable.HandlerOptions{})
+	keyed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") != k.secrets["header of a server"] {
+			t.Errorf("the header is %q", r.Header.Get("X-Key"))
+		}
+		endpoint.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		endpoint.Close(time.Second)
+		keyed.Close()
+	})
+	var personal, exchanged string
+	k.personal, personal = halfOpen(t, authtest.Options{})
+	k.issuer, exchanged = halfOpen(t, authtest.Options{Clients: []authtest.Client{{ID: "gateway", Secret: k.secrets["client_secret"], Auth: "client_secret_basic"}}})
+	config, dir, address := t.TempDir(), t.TempDir(), freeAddress(t)
+	for name, value := range map[string]string{
+		"XDG_RUNTIME_DIR": shortFolder(t), "XDG_CONFIG_HOME": config, connect.KeyringVariable: "off",
+		"A_SECRET": k.secrets["env of a server"], "B_SECRET": k.secrets["header of a server"], "C_SECRET": k.secrets["client_secret"],
+	} {
+		t.Setenv(name, value)
+	}
+	k.path, k.trail = filepath.Join(dir, "mcp.json"), filepath.Join(dir, "audit.jsonl")
+	text := fmt.Sprintf(`{"mcpServers":{
+		"child":{"command":%q,"args":["serve","--stdio"],"env":{%q:"command","TOKEN":"${A_SECRET}","BOWLINE_KEYRING":"off"}},
+		"keyed":{"url":%q,"headers":{"X-Key":"${B_SECRET}"}},
+		"personal":{"url":%q,"bowline":{"login":"user"}},
+		"exchanged":{"url":%q,"bowline":{"login":{"exchange":{"issuer":%q,"clientId":"gateway","clientSecret":"${C_SECRET}"}}}}},
+		"bowline":{"url":"http://%s/mcp","audit":{"file":"audit.jsonl","sync":true},"auth":{"issuers":[%q]}}}`,
+		executable(t), role, keyed.URL, personal, exchanged, k.issuer.Issuer(), address, k.issuer.Issuer())
+	if err := os.WriteFile(k.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if auth == "tokens" {
+		k.secrets["token of a user"] = newUser(t, "token", "add", "ada")
+	} else {
+		claims := k.issuer.Claims("read")
+		claims["aud"], claims["sub"] = "http://"+address+"/mcp", "ada"
+		k.secrets["token of a user"] = k.issuer.IssueClaims(claims)
+	}
+	k.upRun = startUpAt(t, k.path, address, "--auth", auth)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.browser = &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	token, err := os.ReadFile(filepath.Join(config, "bowline", "admin.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.secrets["token of the page"] = strings.TrimSpace(string(token))
+	return k
+}
+
+// fetch returns what somebody sees who shows a token of the page; "": nobody's.
+func (k *keeping) fetch(method, url, token string) string {
+	k.t.Helper()
+	r, err := http.NewRequestWithContext(k.t.Context(), method, url, nil)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := k.browser.Do(r)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+		return firstEvent(k.t, response.Body)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// firstEvent returns what a stream begins with, which is all that there is to see.
+func firstEvent(t *testing.T, stream io.Reader) (text string) {
+	t.Helper()
+	lines := bufio.NewScanner(stream)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() && lines.Text() != "" {
+		text += lines.Text() + "\n"
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// use makes calls that work, and others that fail in each way, and lets the user log in.
+func (k *keeping) use() {
+	k.t.Helper()
+	to := &streamable.Client{URL: k.url, Header: http.Header{"Authorization": {"Bearer " + k.secrets["token of a user"]}}}
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{FailFast: true}).Connect(k.t.Context(), to)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	call := func(tool, message string) string {
+		arguments, err := json.Marshal(map[string]string{"message": message})
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		result, err := session.CallTool(k.t.Context(), &protocol.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil {
+			return err.Error()
+		}
+		return result.Content.Text()
+	}
+	for tool, message := range map[string]string{"child__echo": secretArgument, "keyed__echo": secretArgument, "child__fail": secretFailure} {
+		if got := call(tool, message); !strings.Contains(got, message) {
+			k.t.Errorf("%s: %s", tool, got)
+		}
+	}
+	if got := call("exchanged__echo", secretArgument); (got == secretArgument) == strings.HasPrefix(k.secrets["token of a user"], "bowline_") { // with a token of the gateway there is nothing to exchange
+		k.t.Errorf("where tokens are exchanged: %s", got)
+	}
+	call("none__none", secretArgument)
+	_, rest, _ := strings.Cut(call("personal__echo", secretArgument), "open ")
+	page, _, _ := strings.Cut(rest, " ")
+	k.secrets["page of a login"] = page[strings.LastIndex(page, "/")+1:]
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodGet} { // the last one comes too late
+		k.fetch(method, page, "")
+	}
+	if got := call("personal__echo", secretArgument); got != secretArgument {
+		k.t.Errorf("who has logged in: %s", got)
+	}
+	at, err := url.Parse(k.url)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, c := range k.browser.Jar.Cookies(at.JoinPath("../login/x")) {
+		k.secrets["cookie "+c.Name] = c.Value
+	}
+	forged := &streamable.Client{URL: k.url, Header: http.Header{"Authorization": {"Bearer s3cret-forged"}}}
+	k.secrets["forged token"] = "s3cret-forged"
+	if _, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{FailFast: true}).Connect(k.t.Context(), forged); err == nil {
+		k.t.Error("a forged token was accepted")
+	}
+	bowline(k.t, "", "restart", "child", "--file", k.path).want(k.t, 0, "", "")
+	bowline(k.t, "", "reload", "--file", k.path).want(k.t, 0, "", "")
+	k.fetch(http.MethodPost, k.page+"v1/reload", "s3cret-forged")
+}
+
+// places returns all that the gateway says of itself, by where it says it.
+func (k *keeping) places() map[string]string {
+	k.t.Helper()
+	all := make(map[string]string)
+	for _, args := range [][]string{{"ps"}, {"ps", "--json"}, {"audit"}, {"audit", "--json"}, {"stderr", "child"}} {
+		all["bowline "+strings.Join(args, " ")] = bowline(k.t, "", append(args, "--file", k.path)...).stdout
+	}
+	token := k.secrets["token of the page"]
+	for _, path := range []string{"", "servers/child", "servers/personal", "servers/exchanged", "audit", "metrics", "v1/report", "v1/audit", "v1/events", "page/events"} {
+		all["/"+path] = k.fetch(http.MethodGet, k.page+path, token)
+		all["/"+path+" without a token"] = k.fetch(http.MethodGet, k.page+path, "")
+	}
+	k.end()
+	all["log"] = k.said.String()
+	trail, err := os.ReadFile(k.trail)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	all["trail"] = string(trail)
+	return all
+}
+
+// Whatever a gateway with users is given to keep, and what calls carry, is in nothing that it says of itself: neither in the trail, nor in its log, its report, its events, its
+// pages and its metrics.
+//
+// Guarantees: G-0091.24
+func TestNoSecretIsSaid(t *testing.T) {
+	for _, auth := range []string{"tokens", "oauth"} {
+		t.Run(auth, func(t *testing.T) {
+			k := newKeeping(t, auth)
+			k.use()
+			places := k.places()
+			for i, text := range append(k.personal.Secrets(), k.issuer.Secrets()...) {
+				k.secrets[fmt.Sprint("of an authorization server ", i)] = text
+			}
+			if cookies, n := strings.Count(fmt.Sprint(k.secrets), "cookie "), len(k.secrets); cookies == 0 || n < 14 || k.secrets["page of a login"] == "" {
+				t.Errorf("the test knows %d secrets, of which %d are cookies", n, cookies)
+			}
+			for place, text := range places {
+				if strings.TrimSpace(text) == "" && place != "bowline stderr child" {
+					t.Errorf("nothing is in %s", place)
+				}
+				for what, secret := range k.secrets {
+					if len(secret) < 8 {
+						t.Errorf("%s: %q is too short to be searched for", what, secret)
+					}
+					if strings.Contains(text, strings.TrimPrefix(secret, "bowline_")) {
+						t.Errorf("%s has a secret: %s", place, what)
+					}
+				}
+			}
+		})
+	}
+}
