@@ -40,12 +40,13 @@ type keeping struct {
 const (
 	secretArgument = "s3cret-argument"
 	secretFailure  = "s3cret-failure"
+	secretHeader   = "s3cret-header"
 )
 
 func newKeeping(t *testing.T, auth string) *keeping {
 	t.Helper()
 	k := &keeping{t: t, secrets: map[string]string{
-		"argument and result": secretArgument, "text of an error": secretFailure, "env of a server": "s3cret-env", "header of a server": "s3cret-header", "client_secret": "s3cret-client",
+		"argument and result": secretArgument, "text of an error": secretFailure, "env of a server": "s3cret-env", "header of a server": secretHeader, "client_secret": "s3cret-client",
 	}}
 	plain := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 	server.AddTool(plain, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
@@ -55,7 +56,7 @@ func newKeeping(t *testing.T, auth string) *keeping {
 	})
 	endpoint := streamable.NewHandler(plain, streamable.HandlerOptions{})
 	keyed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Key") != k.secrets["header of a server"] {
+		if r.Header.Get("X-Key") != secretHeader {
 			t.Errorf("the header is %q", r.Header.Get("X-Key"))
 		}
 		endpoint.ServeHTTP(w, r)
@@ -70,7 +71,7 @@ func newKeeping(t *testing.T, auth string) *keeping {
 	config, dir, address := t.TempDir(), t.TempDir(), freeAddress(t)
 	for name, value := range map[string]string{
 		"XDG_RUNTIME_DIR": shortFolder(t), "XDG_CONFIG_HOME": config, connect.KeyringVariable: "off",
-		"A_SECRET": k.secrets["env of a server"], "B_SECRET": k.secrets["header of a server"], "C_SECRET": k.secrets["client_secret"],
+		"A_SECRET": k.secrets["env of a server"], "B_SECRET": secretHeader, "C_SECRET": k.secrets["client_secret"],
 	} {
 		t.Setenv(name, value)
 	}
