@@ -1,0 +1,205 @@
+package gosdk_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/gosdk"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// A process of the test is a server of the SDK.
+const serverVariable = "GOSDK_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serverVariable) != "" {
+		if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type text struct {
+	Text string `json:"text"`
+}
+
+func newServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "child", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, text, error) {
+		return nil, in, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "pid"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, map[string]int, error) {
+		return nil, map[string]int{"pid": os.Getpid()}, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "die"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Kill()
+		}
+		return nil, nil, err
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, text, error) {
+		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Well?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}})
+		if err != nil {
+			return nil, text{}, err
+		}
+		return nil, text{answer.Action}, nil
+	})
+	return s
+}
+
+func command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), serverVariable+"=1")
+	return c
+}
+
+func timeout(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func said(r *mcp.CallToolResult) string {
+	var all []string
+	for _, c := range r.Content {
+		if c, ok := c.(*mcp.TextContent); ok {
+			all = append(all, c.Text)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// A client of the SDK has one session, over all lives of its server. A call during which the server dies says what is known of it.
+//
+// Guarantees: G-0107.1
+func TestAClientOfTheSDKSurvivesItsServer(t *testing.T) {
+	ctx := timeout(t)
+	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		},
+	})
+	session, err := c.Connect(ctx, &gosdk.Supervised{
+		Transport: &stdio.Command{Cmd: command(t)},
+		Options:   gateway.Options{Client: client.Options{ProtocolVersion: protocol.LatestLegacy}}, // the SDK's server asks this way in no later one
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(tool string, arguments any) *mcp.CallToolResult {
+		t.Helper()
+		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil {
+			t.Fatalf("%s: %v", tool, err)
+		}
+		return result
+	}
+	pid := func() string { return said(call("pid", nil)) }
+	before := pid()
+	for range 3 {
+		if died := call("die", nil); !died.IsError || !strings.Contains(said(died), "may have been executed") || died.Meta["io.github.bowline-mcp/outcome"] == nil {
+			t.Errorf("a call during which the server died: %q, %v", said(died), died.Meta)
+		}
+		after := pid()
+		if after == before {
+			t.Fatalf("the server is still %s", after)
+		}
+		before = after
+	}
+	if got := said(call("echo", text{"x"})); got != `{"text":"x"}` {
+		t.Errorf("echo says %q", got)
+	}
+	if got := said(call("ask", nil)); got != `{"text":"decline"}` {
+		t.Errorf("who was asked has said %q", got)
+	}
+	var names []string
+	for tool, err := range session.Tools(ctx, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, tool.Name)
+	}
+	if got := strings.Join(names, " "); got != "ask die echo pid" {
+		t.Errorf("the tools are %q", got)
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that cannot be started does not keep a client from connecting. Its tools are not known.
+//
+// Guarantees: G-0107.2
+func TestASupervisedServerThatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil)
+		if _, err := c.Connect(ctx, &gosdk.Supervised{}, nil); err == nil || !strings.Contains(err.Error(), "no Transport") {
+			t.Errorf("without a transport: %v", err)
+		}
+		session, err := c.Connect(ctx, &gosdk.Supervised{Name: `a "b"`, Transport: &stdio.Command{Path: "/nowhere/at-all"}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, err := session.ListTools(ctx, nil); err != nil || len(result.Tools) != 0 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		if err := session.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A client of Bowline over a transport of the SDK survives its server, too: each connection has a new one.
+//
+// Guarantees: G-0107.3
+func TestAClientOfBowlineOverTheSDK(t *testing.T) {
+	ctx := timeout(t)
+	over := gosdk.Over(func() mcp.Transport { return &mcp.CommandTransport{Command: command(t)} })
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Connect(ctx, over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session = session.With(client.CallOptions{WaitForReady: true})
+	pid := func() (pid int) {
+		t.Helper()
+		out, err := client.Call[map[string]int](ctx, session, "pid", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out["pid"]
+	}
+	before := pid()
+	if _, err := client.Call[any](ctx, session, "die", nil); err == nil || client.NotExecuted(err) {
+		t.Errorf("a call during which the server died: %v", err)
+	}
+	if after := pid(); after == before {
+		t.Errorf("the server is still %d", after)
+	}
+	if out, err := client.Call[text](ctx, session, "echo", text{strings.Repeat("x", 1<<20)}); err != nil || len(out.Text) != 1<<20 {
+		t.Errorf("%d bytes, %v", len(out.Text), err)
+	}
+	if err := session.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}

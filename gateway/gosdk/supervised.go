@@ -1,0 +1,115 @@
+// Package gosdk joins Bowline with programs that use the official Go SDK, github.com/modelcontextprotocol/go-sdk.
+//
+// A client of that SDK keeps its session while its server dies and is started again, with one changed line:
+//
+//	session, err := c.Connect(ctx, &gosdk.Supervised{Transport: &stdio.Command{Path: "weather"}}, nil)
+//
+// [Over] is the other direction: a client of Bowline over a transport of that SDK. ADR-0107 says why it is built this way.
+//
+// # Goroutines
+//
+// A session of Supervised has one that serves it, and those of a gateway with one server; Close of the session waits for them. A link of Over has two that pass
+// messages on, beside those of stdio.Streams; Close of the link waits for them.
+package gosdk
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// Supervised is a transport of the SDK to a server that Bowline keeps running: a gateway of one server, in this process. The
+// session of the SDK outlives each connection with the server. While the server is away, a call starts it, or says within ten
+// seconds that it was not executed. If the server dies during a call, the result of a tool is an error that says whether it may
+// have been executed (Outcome, in package gateway). Names of tools are those of the server.
+//
+// It serves one Connect, as transports of the SDK do. Close of the session ends the server.
+type Supervised struct {
+	// Transport reaches the server, as often as it has to be reached: a *stdio.Command, for example.
+	Transport transport.Transport
+
+	// Name is the name of the server in logs and errors. Default: "server".
+	Name string
+
+	// Options are those of the gateway. Each must not set the transport.
+	Options gateway.Options
+
+	// Grace is how long Close waits for calls that run. Default: 5 s.
+	Grace time.Duration
+}
+
+// Connect implements mcp.Transport. It does not wait for the server: the first request does.
+func (s *Supervised) Connect(ctx context.Context) (mcp.Connection, error) {
+	g, err := s.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	end := &ending{gateway: g, grace: cmp.Or(s.Grace, 5*time.Second), PipeReader: toClient, from: fromClient, served: make(chan struct{})}
+	go func() {
+		defer close(end.served)
+		_ = g.Server().Serve(context.WithoutCancel(ctx), &stdio.Server{In: toServer, Out: fromServer}) // how it ends is seen at the pipes
+	}()
+	return (&mcp.IOTransport{Reader: end, Writer: fromClient, MaxLineLength: -1}).Connect(ctx)
+}
+
+// start starts the gateway.
+func (s *Supervised) start(ctx context.Context) (*gateway.Gateway, error) {
+	if s.Transport == nil {
+		return nil, errors.New("gosdk: Supervised has no Transport")
+	}
+	file, err := mcpjson.Parse("supervised", fileOf(cmp.Or(s.Name, "server")))
+	if err != nil {
+		return nil, err
+	}
+	o := s.Options
+	o.Each = func(server *mcpjson.Server, c *client.Options) {
+		server.Transport = s.Transport
+		if s.Options.Each != nil {
+			s.Options.Each(server, c)
+		}
+	}
+	g := gateway.New(o)
+	if _, err := g.Apply(ctx, file); err != nil {
+		return nil, errors.Join(err, g.Close(ctx))
+	}
+	return g, nil
+}
+
+// fileOf is an mcp.json with one server. The command is never run: Supervised has its transport.
+func fileOf(name string) []byte {
+	key, _ := json.Marshal(name) // a string can be encoded
+	return fmt.Appendf(nil, `{"mcpServers": {%s: {"command": "supervised", "bowline": {"prefix": ""}}}}`, key)
+}
+
+// An ending is what a session reads. Its Close ends the gateway and waits until nothing of it is left.
+type ending struct {
+	*io.PipeReader
+	from    *io.PipeWriter
+	gateway *gateway.Gateway
+	grace   time.Duration
+	served  chan struct{} // closed when the gateway does not serve the session any more
+}
+
+// Close implements io.Closer.
+func (e *ending) Close() error {
+	_, _ = e.PipeReader.Close(), e.from.Close() // they return nil
+	ctx, cancel := context.WithTimeout(context.Background(), e.grace)
+	defer cancel()
+	err := e.gateway.Close(ctx)
+	<-e.served
+	return err
+}
