@@ -104,10 +104,10 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A copy has what EachCopy and LoginCopy give it, or what Each and Login do where these are not set. One that has ended by itself is started again, also if
+// A copy has what EachCopy and LoginCopy give it, or what Each and Login do where these are not set. One that has ended by itself is started again, as a session is, also if
 // who wants it has given up meanwhile. The login of each is closed once, when it ends.
 //
-// Guarantees: G-0041.10
+// Guarantees: G-0041.8, G-0041.10
 func TestWhatACopyIsGiven(t *testing.T) {
 	for name, c := range map[string]struct {
 		each, login bool
@@ -158,6 +158,10 @@ func TestWhatACopyIsGiven(t *testing.T) {
 				giveUp()
 				step("apply", apply(t, s, parse(t, `"a": {"url": "http://s/mcp"}`), Changes{Started: []string{"a"}}), "each", "login")
 				session, _ := s.Session("a")
+				session.Stop()
+				_ = session.Wait()
+				step("start the session again", s.Start(late, "a"), "close login", "each", "login")
+				session, _ = s.Session("a")
 				step("start", s.StartCopy(late, "a", "a 1", yes), c.want...)
 				if again, _ := s.Session("a"); again.Conn() != session.Conn() {
 					t.Error("the session is another one")

@@ -222,3 +222,74 @@ func TestOneAfterTheOtherActsOnAServer(t *testing.T) {
 		})
 	}
 }
+
+// Everything that a Set does can be done at the same time, also while it is closed. The race detector sees what is not guarded. In the end
+// nothing is left.
+//
+// Guarantees: G-0041.5
+func TestASetIsUsedByManyAtOnce(t *testing.T) {
+	guard(t)
+	quiet := slog.New(slog.DiscardHandler)
+	yes := func() bool { return true }
+	for range 10 {
+		s := New(protocol.Implementation{Name: "test", Version: "1"}, Options{
+			Each:     func(of *mcpjson.Server, o *client.Options) { of.Transport, o.Conn.Log = away{}, quiet },
+			OnDemand: func(of *mcpjson.Server) bool { return of.Name == "c" },
+		})
+		ctx := t.Context()
+		acts := []func(name string) error{
+			func(string) error {
+				_, err := s.Apply(ctx, parse(t, `"a": $SELF{}, "b": $SELF{}, "c": $SELF{}`))
+				return err
+			},
+			func(string) error {
+				_, err := s.Apply(ctx, parse(t, `"c": $SELF{}, "a": $SELF{"env": {"SAID": "two"}}`))
+				return err
+			},
+			func(name string) error { return s.Start(ctx, name) },
+			func(name string) error { return s.Stop(ctx, name) },
+			func(name string) error { return s.Restart(ctx, name) },
+			func(name string) error { return s.StopIf(ctx, name, yes) },
+			func(name string) error { return s.StartCopy(ctx, name, name+" 1", yes) },
+			func(name string) error { return s.StopCopyIf(ctx, name, name+" 1", yes) },
+			func(name string) error {
+				s.Session(name)
+				s.Copy(name, name+" 1")
+				for range s.Sessions() {
+				}
+				_ = s.Report()
+				return s.RootsChanged(ctx)
+			},
+		}
+		var all sync.WaitGroup
+		begin, finished := make(chan struct{}), make(chan struct{}, len(acts))
+		for _, act := range acts {
+			all.Go(func() {
+				defer func() { finished <- struct{}{} }()
+				<-begin
+				for range 30 {
+					for _, name := range []string{"a", "b", "c"} {
+						if err := act(name); err != nil && !errors.Is(err, client.ErrClosed) && !errors.Is(err, mcpjson.ErrNotFound) {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		}
+		close(begin)
+		for range len(acts) / 2 { // the others are still busy
+			<-finished
+		}
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		for _, name := range []string{"a", "b", "c"} {
+			_, runs := s.Session(name)
+			_, copies := s.Copy(name, name+" 1")
+			if runs || copies {
+				t.Errorf("after Close, %s runs: %t, and its copy: %t", name, runs, copies)
+			}
+		}
+	}
+}
