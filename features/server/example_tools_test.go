@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // Five tools: one with an enum and a default, one that fails, one that returns an
@@ -82,6 +83,29 @@ func ExampleAddTool() {
 	// notes.md
 	// 1 <nil>
 	// cancelled: true
+}
+
+// A schema may be written by hand, for what no type says: here a list without duplicates.
+func ExampleInputSchema() {
+	s := server.New(protocol.Implementation{Name: "labels", Version: "1.0"}, server.Options{})
+	labels := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, UniqueItems: true}
+	schema := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"labels": labels}, Required: []string{"labels"}}
+	server.AddTool(s, protocol.Tool{Name: "count"}, func(_ context.Context, in struct {
+		Labels []string `json:"labels"`
+	}) (int, error) {
+		return len(in.Labels), nil
+	}, server.InputSchema(schema))
+
+	use(s, client.Options{}, func(ctx context.Context, session *client.Session) error {
+		n, err := client.Call[int](ctx, session, "count", map[string]any{"labels": []string{"red", "round"}})
+		fmt.Println(n, err)
+		_, err = client.Call[int](ctx, session, "count", map[string]any{"labels": []string{"red", "red"}})
+		fmt.Println(err)
+		return nil
+	})
+	// Output:
+	// 2 <nil>
+	// client: tool "count" failed: invalid arguments: /labels has two equal elements
 }
 
 // A custom method, and a client that calls it.

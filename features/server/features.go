@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // These are the kinds of features.
@@ -22,22 +24,53 @@ type Feature struct {
 	Definition any    // *protocol.Tool, *protocol.Resource, *protocol.ResourceTemplate or *protocol.Prompt; read-only
 }
 
-// A FeatureOption is an option for adding a feature: Asks, Form or a Completion.
+// A FeatureOption is an option for adding a feature: Asks, Form, InputSchema or a Completion.
 type FeatureOption interface{ apply(*settings) }
 
 // settings contains the options of a feature.
 type settings struct {
-	asking     *askingOption
-	completion map[string]completer // completions by argument
+	asking      *askingOption
+	completion  map[string]completer // completions by argument
+	inputSchema inputSchemaOption    // nil: the one of the definition, or of the type
 }
 
-func newSettings(options []FeatureOption) settings {
+// newSettings panics if an option is for a feature of another kind.
+func newSettings(kind string, options []FeatureOption) settings {
 	s := settings{completion: make(map[string]completer)}
 	for _, o := range options {
 		o.apply(&s)
 	}
+	switch {
+	case kind == KindTool && len(s.completion) > 0:
+		panic("only prompts and templates have completion")
+	case kind != KindTool && s.inputSchema != nil:
+		panic("only tools have an input schema")
+	}
 	return s
 }
+
+// InputSchema is the option for a tool whose input schema is written with package jsonschema, and not derived from the
+// type of its arguments. It does what protocol.Tool.InputSchema does, which must not be set as well. Later changes
+// of s have no effect. InputSchema panics if s is nil or cannot be encoded.
+//
+// What AddTool refuses of a schema it refuses here as well: another type than "object", $dynamicRef, and a $ref to another
+// document. Defaults of the schema take precedence over those of tags.
+func InputSchema(s *jsonschema.Schema) FeatureOption {
+	if s == nil {
+		panic("server: InputSchema takes a schema")
+	}
+	raw, err := protocol.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("server: InputSchema: %v", err))
+	}
+	return inputSchemaOption(raw)
+}
+
+// inputSchemaOption is the schema as JSON. It is encoded when the option is made, so that a schema that the program changes
+// later, or gives to several tools, is not read while a tool is called.
+type inputSchemaOption json.RawMessage
+
+func (o inputSchemaOption) apply(s *settings) { s.inputSchema = o }
 
 // Asking says how a handler continues after it has asked its client something. In the
 // legacy revisions a question is a request on the stream of the call. In 2026-07-28

@@ -20,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // outcome returns a short form of a result: the types of its blocks, its text, and its
@@ -670,5 +671,57 @@ func TestAddToolPanicsForMistakesOfTheProgram(t *testing.T) {
 		},
 	} {
 		wantPanic(t, name, "tool", add)
+	}
+	with := server.InputSchema
+	for want, add := range map[string]func(){
+		"two input schemas": func() {
+			server.AddTool(s, protocol.Tool{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}, nothing, with(&jsonschema.Schema{Type: "object"}))
+		},
+		`its type is not "object"`: func() { server.AddTool(s, protocol.Tool{Name: "t"}, nothing, with(&jsonschema.Schema{Type: "array"})) },
+		`$dynamicRef "#a": use $ref`: func() {
+			server.AddTool(s, protocol.Tool{Name: "t"}, nothing, with(&jsonschema.Schema{Type: "object", DynamicRef: "#a"}))
+		},
+		`$ref "https://example.com/a" is in another document`: func() {
+			server.AddTool(s, protocol.Tool{Name: "t", OutputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"https://example.com/a"}}}`)},
+				func(context.Context, struct{}) (map[string]string, error) { return nil, nil })
+		},
+		"InputSchema takes a schema": func() { with(nil) },
+		"InputSchema: ":              func() { with(&jsonschema.Schema{Type: "object", Types: []string{"object"}}) },
+		"only tools have an input schema": func() {
+			server.AddPrompt(s, protocol.Prompt{Name: "p"}, nothing, with(&jsonschema.Schema{Type: "object"}))
+		},
+		`resource "x://a": only tools`: func() {
+			server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil }, with(&jsonschema.Schema{Type: "object"}))
+		},
+		`template "x://a": only tools`: func() {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://a", Name: "a"}, nothing, with(&jsonschema.Schema{Type: "object"}))
+		},
+	} {
+		wantPanic(t, want, want, add)
+	}
+}
+
+// The schema of the option is what clients see, as it was when the option was made, and what arguments have to fit.
+//
+// Guarantees: G-0106.8
+func TestInputSchemaOfAnOption(t *testing.T) {
+	own := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"n": {Type: "integer", Default: json.RawMessage("7")}}}
+	option := server.InputSchema(own)
+	own.Type = "array"
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, in struct {
+		N int `json:"n"`
+	}) (int, error) {
+		return in.N, nil
+	}, option)
+	if got, want := string(inputSchema(t, s, "t")), `{"type":"object","properties":{"n":{"type":"integer","default":7}}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	for arguments, want := range map[string]string{`{}`: "7", `{"n":8}`: "8", `{"n":"8"}`: "invalid arguments: /n is a string"} {
+		if got := w.call("t", arguments); !strings.Contains(outcome(&got.Result), want) {
+			t.Errorf("%s: got %s, want %s", arguments, outcome(&got.Result), want)
+		}
 	}
 }

@@ -53,7 +53,7 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 	if f == nil || p.Name == "" {
 		panic("a name and a function are needed")
 	}
-	added := &prompt{settings: newSettings(o), definition: &p}
+	added := &prompt{settings: newSettings(KindPrompt, o), definition: &p}
 	// It declares the arguments, which the check of completions needs.
 	read := promptInput[In](added)
 	write := promptOutput[Out]()

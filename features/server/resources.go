@@ -82,7 +82,7 @@ func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context
 	if parsed, err := url.Parse(r.URI); err != nil || !parsed.IsAbs() {
 		panic("the URI is not absolute")
 	}
-	added := &resource{settings: newSettings(o), definition: &r}
+	added := &resource{settings: newSettings(KindResource, o), definition: &r}
 	added.checkCompletion(nil)
 	// It may set the MIME type of the definition, so it comes before anybody sees that.
 	write := resourceOutput[Out](&r.MIMEType)
@@ -123,7 +123,7 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	if f == nil || t.Name == "" {
 		panic("a name and a function are needed")
 	}
-	added := &template{settings: newSettings(o), definition: &t}
+	added := &template{settings: newSettings(KindTemplate, o), definition: &t}
 	added.mustParse()
 	read := templateInput[In](added)
 	added.checkCompletion(added.variables)

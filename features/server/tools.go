@@ -48,7 +48,7 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 // AddTool offers a Go function as a tool.
 //
 // In is a struct or a map, or a pointer to one. AddTool derives its schema, unless
-// t.InputSchema is set. The server validates arguments against the schema before the
+// t.InputSchema or the option InputSchema is set. The server validates arguments against the schema before the
 // function runs, and fills in the schema's defaults for missing arguments. An In of
 // struct{} takes no arguments. An In of *protocol.CallToolParams gets the undecoded
 // params; the tool then needs an InputSchema, against which arguments are still
@@ -110,16 +110,21 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	// These set the schemas of the definition, so they come before all that reads them. Everything that may panic
 	// comes before Set: a mistake leaves the tool that was there. Clients are told last, so that one that asks at
 	// once finds the new one.
+	// An option may have the input schema, from which everything below is made.
+	options := newSettings(KindTool, o)
+	if options.inputSchema != nil {
+		if t.InputSchema != nil {
+			panic("it has two input schemas, one of them by the option InputSchema")
+		}
+		t.InputSchema = json.RawMessage(options.inputSchema)
+	}
 	accepted, read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
-	added := &tool{settings: newSettings(o), definition: &t, input: typed.MustCompile(accepted), headers: mustMirrored(t.InputSchema)}
+	added := &tool{settings: options, definition: &t, input: typed.MustCompile(accepted), headers: mustMirrored(t.InputSchema)}
 	added.mustCompileOutput()
 	added.splitEras()
 	_, added.takesParams = any(*new(In)).(*protocol.CallToolParams)
 	added.run = toolRun(read, f, write)
-	if len(added.completion) > 0 {
-		panic("only prompts and templates have completion")
-	}
 	s.rounds.check(&added.settings)
 	s.tools.Set(t.Name, added)
 	s.subscriptions.Tell(changes.Tools())

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -106,7 +107,11 @@ func (c *compiler) target(ref string) *node {
 		target, ok = Resolve(document, ref)
 	}
 	if !ok {
-		c.stopped = fmt.Errorf("%w: %.100q", ErrReference, ref)
+		why := "leads to nothing in the schema"
+		if !strings.HasPrefix(ref, "#") {
+			why = "is in another document, which is not fetched: copy it into $defs"
+		}
+		c.stopped = fmt.Errorf("%w: $ref %.100q %s", ErrReference, ref, why)
 		return nil
 	}
 	c.targets[ref] = c.node(target)
@@ -136,8 +141,12 @@ func (c *compiler) node(schema any) *node {
 }
 
 func (c *compiler) fillObject(n *node, s object) {
-	if _, identified := s["$id"].(string); identified || s["$dynamicRef"] != nil {
-		c.stopped = fmt.Errorf("%w: $id below the root, or $dynamicRef", ErrReference)
+	if dynamic := s["$dynamicRef"]; dynamic != nil {
+		c.stopped = fmt.Errorf("%w: $dynamicRef %.100q: use $ref", ErrReference, fmt.Sprint(dynamic))
+		return
+	}
+	if id, identified := s["$id"].(string); identified {
+		c.stopped = fmt.Errorf("%w: $id %.100q is below the root", ErrReference, id)
 		return
 	}
 	if ref, ok := c.text(s, "$ref"); ok {

@@ -113,6 +113,25 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 }
 
+// An error names the reference that is not supported, and says what to do about it.
+//
+// Guarantees: G-0016.10
+func TestRefusedReferencesAreNamed(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"items":{"$dynamicRef":"#node"}}`:                                                 `schema: unsupported reference: $dynamicRef "#node": use $ref`,
+		`{"items":{"$dynamicRef":7}}`:                                                       `schema: unsupported reference: $dynamicRef "7": use $ref`,
+		`{"$defs":{"a":{"$ref":"https://example.com/a"}}}`:                                  `schema: unsupported reference: $ref "https://example.com/a" is in another document, which is not fetched: copy it into $defs`,
+		`{"$id":"https://example.com/a","items":{"$ref":"other.json#/b"}}`:                  `schema: unsupported reference: $ref "other.json#/b" is in another document, which is not fetched: copy it into $defs`,
+		`{"items":{"$ref":"#/none"}}`:                                                       `schema: unsupported reference: $ref "#/none" leads to nothing in the schema`,
+		`{"items":{"$id":"https://example.com/a"}}`:                                         `schema: unsupported reference: $id "https://example.com/a" is below the root`,
+		`{"$defs":{"a":{"$id":"https://example.com/` + strings.Repeat("a", 99_000) + `"}}}`: `schema: unsupported reference: $id "https://example.com/` + strings.Repeat("a", 80) + `" is below the root`,
+	} {
+		if _, err := schema.Compile(t.Context(), json.RawMessage(raw)); !errors.Is(err, schema.ErrReference) || err.Error() != want {
+			t.Errorf("%.80s: got %v, want %s", raw, err, want)
+		}
+	}
+}
+
 // Each schema that compiles validates each value, and ends.
 func FuzzCompile(f *testing.F) {
 	for _, raw := range []string{doubling(3), `{"$ref": "#"}`, `{"type": ["string", 7]}`, `{"items": {"$ref": "#"}}`, `[]`} {
