@@ -55,6 +55,17 @@ func ExampleHandlerOptions_choose() {
 	// blue <nil>
 }
 
+// A handler behind a proxy that breaks streams of events. Every response is one JSON document.
+func ExampleHandlerOptions_jsonOnly() {
+	endpoint := streamable.NewHandler(newNamed("red"), streamable.HandlerOptions{JSONOnly: true})
+	site := httptest.NewServer(endpoint)
+	defer site.Close()
+	defer endpoint.Shutdown(context.Background(), nil)
+
+	nameOf(site.URL, 1)
+	// Output: red <nil>
+}
+
 // Two nodes behind one address, which get requests in turn. A session stays on the node
 // where it began: the other node forwards its requests.
 func ExampleNodes() {

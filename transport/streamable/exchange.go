@@ -130,7 +130,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, reserved int, o 
 // because its client does not know the session yet, and a modern one, because a disconnect cancels it. The caller holds mu.
 func (l *serverLink) idsOf(n need) ids {
 	switch {
-	case l.isShared() || l.stateless || n == beginning:
+	case l.isShared() || l.stateless || l.jsonOnly || n == beginning:
 		return noIDs
 	case wantsInitialID(l.version):
 		return initialID
@@ -202,6 +202,10 @@ func (s *exchange) refusal(to *response, err error, delivered bool) *refusal {
 func (s *exchange) respond(ctx context.Context, to *response) error {
 	frames, err := s.first(ctx, to)
 	switch {
+	case err == io.EOF && s.link.jsonOnly: // the request was cancelled, so nobody waits for what it is answered
+		to.begun = true
+		to.w.WriteHeader(http.StatusAccepted)
+		return nil
 	case err == io.EOF: // the stream ended without a frame
 		to.begin()
 		return nil
@@ -252,7 +256,7 @@ func (s *exchange) first(ctx context.Context, to *response) ([]transport.Outboun
 	for {
 		// Without a Flusher the response cannot begin early, so it waits for a frame, however long that
 		// takes.
-		frames, begins, err := s.takeFirst(to, to.alarm.isOver() && to.canFlush())
+		frames, begins, err := s.takeFirst(to, to.alarm.isOver() && to.canFlush() && !s.link.jsonOnly)
 		if begins || err != nil {
 			return frames, err
 		}

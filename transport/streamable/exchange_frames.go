@@ -16,7 +16,7 @@ import (
 // for each other. Instead, push ends a stream whose client does not read. There is always room for
 // a last frame that is short. The caller holds link.mu.
 func (s *exchange) push(o transport.Outbound) error {
-	if !s.state.accepts() {
+	if !s.state.accepts() || s.link.jsonOnly && !o.Last { // the answer is all that the response may be
 		return noRoute(s.number)
 	}
 	// While the client is away, a frame takes no room here: only the event store keeps it.

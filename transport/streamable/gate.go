@@ -117,6 +117,7 @@ var gate = []check{
 		may: []verdict{bad, {http.StatusBadRequest, jsonrpc.CodeParseError}, busy}},
 
 	// By what it wants.
+	{of: modernRequest, what: "its response need not be a stream, if there are none", status: http.StatusNotFound, code: jsonrpc.CodeMethodNotFound, refuses: (*arrival).needsStream},
 	{of: modernRequest, what: "the node that it names, if that is another one, does not serve it", step: (*arrival).sendToNode, may: []verdict{{http.StatusBadGateway, 0}}},
 	{of: modernRequest | anyLegacy, what: "its sender may do this", step: (*arrival).allow, may: []verdict{denied}},
 	{of: opensLink, what: "there is a server for it", step: (*arrival).choose, may: []verdict{absent, {http.StatusInternalServerError, jsonrpc.CodeInternalError}}},
@@ -243,6 +244,10 @@ func (a *arrival) lastEvent() (id eventID, named, ok bool) {
 func (a *arrival) listensInVain() string {
 	id, named, ok := a.lastEvent()
 	return textIf(a.h.options.NoListening && (!named || ok && id.stream == transport.Main), methodNotAllowed)
+}
+
+func (a *arrival) needsStream() string {
+	return textIf(a.h.options.JSONOnly && a.body.Method == protocol.MethodListen, "this endpoint answers with JSON only, and "+protocol.MethodListen+" needs a stream of events")
 }
 
 func (a *arrival) namesNoEvent() string {

@@ -113,6 +113,9 @@ func gateCases() []gateCase {
 		{what: "it is no batch, unless the revision is 2025-03-26", body: "[" + list + "]", version: "2025-11-25", want: bad},
 		{what: "it is no batch, unless the revision is 2025-03-26", body: "[" + list + "]", header: header{"Mcp-Protocol-Version: 2025-06-18"}, options: without, want: bad},
 		{what: "if it is a batch, that can be read", body: "[1", version: "2025-03-26", want: verdict{400, -32700}},
+		{what: "its response need not be a stream, if there are none", body: modernBody("subscriptions/listen", `"notifications":{},`),
+			header:  header{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: subscriptions/listen"},
+			options: func(o *HandlerOptions) { o.JSONOnly = true }, want: verdict{404, -32601}},
 		{what: "the node that it names, if that is another one, does not serve it", body: modernBody("tasks/get", `"taskId":"`+task+`",`),
 			header: header{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tasks/get", "Mcp-Name: " + task},
 			options: func(o *HandlerOptions) {

@@ -100,7 +100,7 @@ func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
 		acceptor: a, options: o, ctx: ctx, stop: stop, stopped: stopped, node: node,
 		proxies: web.NewProxies(o.TrustedProxies, o.logger()),
 		bodies:  bodies,
-		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), turns: bodies.turns, listed: table},
+		common:  common{maxFrame: o.MaxFrame, jsonOnly: o.JSONOnly, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), turns: bodies.turns, listed: table},
 		table:   table,
 		savings: newSavings(&o),
 	}

@@ -125,6 +125,15 @@ type HandlerOptions struct {
 	// responses.
 	NoListening bool
 
+	// JSONOnly answers each request with one JSON document and never with a stream of events, for
+	// proxies that hold back or cut streams. It includes NoListening, and a subscriptions/listen is
+	// answered with -32601. What the server sends during a call has no way to the client then: a
+	// question to a client of a session fails with transport.ErrNoRoute, while those of 2026-07-28
+	// are part of results and go on as usual; progress and log messages are dropped. Nothing is sent
+	// before the answer, so a proxy must have the patience for the longest call, and nobody can come
+	// back for a response.
+	JSONOnly bool
+
 	// SessionIdle is how long a session lives without a request or an open GET
 	// stream; default 30 min. After that, the response to its requests is 404. The
 	// link of a client without a session is closed after the same time, and its next
@@ -200,6 +209,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), o.MaxMemory/12)
 	o.MaxUnread = max(cmp.Or(max(o.MaxUnread, 0), o.MaxMemory/6), smallSize)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
+	o.NoListening = o.NoListening || o.JSONOnly
 	o.Retry = cmp.Or(max(o.Retry, 0), time.Second)
 	if o.EventStore == nil {
 		o.EventStore = &MemoryStore{MaxBytes: o.MaxMemory / 24}

@@ -83,6 +83,7 @@ type serverEnding struct {
 // common contains what all links of a handler share.
 type common struct {
 	maxFrame int // in bytes
+	jsonOnly bool
 	events   EventStore
 	unread   *web.Unread
 	served   *served

@@ -125,7 +125,7 @@ func (c control) Events() bool {
 	s := c.stream
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
-	if s.to == nil || !s.to.canFlush() || !s.turn(asked) {
+	if s.to == nil || s.link.jsonOnly || !s.to.canFlush() || !s.turn(asked) {
 		return false
 	}
 	s.to.signal()
