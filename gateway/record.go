@@ -20,6 +20,7 @@ const (
 	keptChanges   = 128 // of the state of a server
 	keptDurations = 256 // of its answered requests
 	keptTools     = 128 // of which calls are counted each for itself
+	longestTool   = 256 // bytes of a name by which calls are counted
 )
 
 // A record is what people want to know of a server that nothing else remembers: its past states, and its requests. Its zero value is
@@ -96,14 +97,14 @@ func (r *record) addDuration(d time.Duration) {
 	r.next = (r.next + 1) % keptDurations
 }
 
-// endCall notes how a call of a tool has ended. A server can offer other tools again and again: beyond keptTools they are counted as one.
+// endCall notes how a call of a tool has ended. A server can offer other tools again and again, with long names: beyond keptTools and longestTool they are counted as one.
 func (r *record) endCall(e ending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.called == nil {
 		r.called, r.tools = make(map[ending]uint64), make(map[string]bool)
 	}
-	if !r.tools[e.tool] && len(r.tools) == keptTools {
+	if len(e.tool) > longestTool || !r.tools[e.tool] && len(r.tools) == keptTools {
 		e.tool = admin.OtherTools
 	} else {
 		r.tools[e.tool] = true

@@ -98,6 +98,16 @@ func (s *listeningSide) leaveOne(t *rapid.T, w *modelWatch) {
 	}
 }
 
+// wantedOf returns how often the server reports a change of a resource now, and what it reports.
+func (s *listeningSide) wantedOf(t *rapid.T, uri string) (sent int, reported []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock() // also when a check fails
+	s.takeEvents(t)
+	s.requests = slices.DeleteFunc(s.requests, func(r *modelRequest) bool { return s.hasReturned(t, r) })
+	s.watches = slices.DeleteFunc(s.watches, func(w *modelWatch) bool { return s.hasEnded(t, w) })
+	return s.reportsOf(uri), s.reported()
+}
+
 // change changes a resource, perhaps while one subscriptions/listen replaces another.
 func (s *listeningSide) change(t *rapid.T) {
 	uri, early := drawListeningURI(t), rapid.Bool().Draw(t, "early")
@@ -107,12 +117,7 @@ func (s *listeningSide) change(t *rapid.T) {
 	if early {
 		s.subscribe(t)
 	}
-	s.mu.Lock()
-	s.takeEvents(t)
-	s.requests = slices.DeleteFunc(s.requests, func(r *modelRequest) bool { return s.hasReturned(t, r) })
-	s.watches = slices.DeleteFunc(s.watches, func(w *modelWatch) bool { return s.hasEnded(t, w) })
-	sent, reported := s.reportsOf(uri), s.reported()
-	s.mu.Unlock()
+	sent, reported := s.wantedOf(t, uri)
 	wanted := slices.ContainsFunc(listeningURIs, func(of string) bool {
 		return isWithin(uri, of) && (s.isWatched(of) || s.explicit[of] && (!s.told[of] || slices.Contains(reported, of)))
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -252,7 +253,11 @@ func (s *Session) knowRoots(ask func() (protocol.InputResponse, error)) (protoco
 
 // copyOf returns roots that the program may change.
 func copyOf(r *protocol.ListRootsResult) *protocol.ListRootsResult {
-	return &protocol.ListRootsResult{Meta: r.Meta, Roots: slices.Clone(r.Roots)}
+	roots := slices.Clone(r.Roots)
+	for i := range roots {
+		roots[i].Meta = maps.Clone(roots[i].Meta)
+	}
+	return &protocol.ListRootsResult{Meta: maps.Clone(r.Meta), Roots: roots}
 }
 
 // sizeOfRoots returns about how much memory roots take, in bytes.

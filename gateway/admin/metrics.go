@@ -46,7 +46,7 @@ func (m *metrics) whole(r Report) {
 // refused has each reason in any case, as denied has each status.
 func (m *metrics) refused(by map[string]int64) {
 	m.head("questions_refused_total", "counter", "Questions of servers that no client could be asked.")
-	for _, why := range Refusals() {
+	for _, why := range RefusalReasons() {
 		m.line("questions_refused_total", float64(by[why]), "reason", why)
 	}
 }

@@ -34,9 +34,9 @@ type Report struct {
 
 	Questions []Question `json:"questions,omitzero"` // that wait for the answer of a client, the oldest first
 
-	Refused map[string]int64 `json:"refused,omitzero"` // questions of servers that no client could be asked, by one of Refusals
+	Refused map[string]int64 `json:"refused,omitzero"` // questions of servers that no client could be asked, by one of RefusalReasons
 
-	Called     []ToolCalls `json:"called,omitzero"`     // how calls of tools have ended, since the gateway has started
+	Called     []ToolCalls `json:"called,omitzero"`     // how calls of tools have ended, since their server is in the file as it is
 	NotOffered uint64      `json:"notOffered,omitzero"` // requests for tools that their clients are not offered, whether there are such tools or not
 
 	Unclaimed int64 `json:"unclaimedLogs,omitzero"` // log messages of servers that no client got
@@ -57,11 +57,11 @@ type Report struct {
 const (
 	RefusedSeveral = "several clients" // have calls in flight, and the connection does not say whose question it is
 	RefusedNoCall  = "no call"         // in flight that it could belong to
-	RefusedUnable  = "client"          // which cannot be asked, or not that
+	RefusedUnable  = "client unable"   // to be asked, or to be asked that
 )
 
-// Refusals are all reasons for which questions are refused.
-func Refusals() []string { return []string{RefusedSeveral, RefusedNoCall, RefusedUnable} }
+// RefusalReasons are all reasons for which questions are refused.
+func RefusalReasons() []string { return []string{RefusedSeveral, RefusedNoCall, RefusedUnable} }
 
 // Refusals returns how many questions of servers no client could be asked.
 func (r Report) Refusals() (all int64) {

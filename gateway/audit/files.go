@@ -57,6 +57,16 @@ func openFiles(path string) (full []string, newest *os.File, err error) {
 	return full, newest, nil
 }
 
+// stateOf differs from what it was before if somebody has written to a trail meanwhile.
+func stateOf(path string) string {
+	old, err := oldFiles(path)
+	newest, failed := os.Stat(path)
+	if failed != nil {
+		return fmt.Sprint(old, err, failed)
+	}
+	return fmt.Sprint(old, err, newest.Size())
+}
+
 // nameOfOld is the name of a file that is full, whose first record has a number.
 func nameOfOld(path string, first uint64) string { return fmt.Sprintf("%s.%012d", path, first) }
 

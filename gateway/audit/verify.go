@@ -66,6 +66,17 @@ type Summary struct {
 // Verify reads a trail, with the old files beside it, also while it is written. It fails with a *BrokenError if a record was changed, added, left out or moved, or if the end is
 // missing. Old files that were removed from the beginning are no failure: First says where the trail begins. If no old file is left, it begins with record 1.
 func Verify(path string, key []byte) (s Summary, err error) {
+	const looks = 5 // what is wrong counts if nobody has written meanwhile, or each time
+	for range looks {
+		before := stateOf(path)
+		if s, err = verify(path, key); err == nil || stateOf(path) == before {
+			break
+		}
+	}
+	return s, err
+}
+
+func verify(path string, key []byte) (s Summary, err error) {
 	h, unknown := readHead(path, key) // before the records: while they are read, others are written
 	full, newest, err := OpenFiles(path)
 	if err != nil {
@@ -100,7 +111,7 @@ type verifying struct {
 	runs   bool   // a process has started, and has not said that it stopped
 }
 
-// old reads a file that is full. If it was removed meanwhile, as too old, the trail begins after it.
+// old reads a file that is full. If it was removed meanwhile, as too old, the trail begins after it: if it was the last one, nothing says where.
 func (v *verifying) old(path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

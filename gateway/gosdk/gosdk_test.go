@@ -114,7 +114,14 @@ func TestAClientOfTheSDKSurvivesItsServer(t *testing.T) {
 		}
 		return result
 	}
-	pid := func() string { return said(call("pid", nil)) }
+	pid := func() string {
+		t.Helper()
+		result := call("pid", nil)
+		if result.IsError {
+			t.Fatalf("pid: %s", said(result))
+		}
+		return said(result)
+	}
 	before := pid()
 	for range 3 {
 		if died := call("die", nil); !died.IsError || !strings.Contains(said(died), "may have been executed") || died.Meta["io.github.bowline-mcp/outcome"] == nil {

@@ -22,7 +22,8 @@ import (
 //	}))
 //
 // Messages are decoded and encoded once more on their way, so a transport of Bowline's own is faster, and tells more of why a
-// connection was lost. A link whose connection is sent something else than a message is lost.
+// connection was lost. A link whose connection is sent something else than a message is lost. Close of a link takes as long as that of the SDK's
+// connection: for a server that does not heed the end of its input, mcp.CommandTransport waits TerminateDuration, 5 s by default, up to three times.
 func Over(open func() mcp.Transport) transport.Transport {
 	return &stdio.Streams{Dial: func(ctx context.Context) (io.ReadCloser, io.WriteCloser, error) {
 		c, err := open().Connect(ctx)

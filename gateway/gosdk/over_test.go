@@ -74,7 +74,7 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := ours.Close(time.Second); err != nil {
+	if err := ours.Close(10 * time.Second); err != nil {
 		t.Error(err)
 	}
 	for i := range frames {

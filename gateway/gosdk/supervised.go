@@ -46,7 +46,8 @@ type Supervised struct {
 	// Options are those of the gateway. Each must not set the transport.
 	Options gateway.Options
 
-	// Grace is how long Close waits for calls that run. Default: 5 s.
+	// Grace is how long the gateway may take to end when the session is closed: its calls, and its server. Default: 5 s. (Close of the SDK's session waits for
+	// its own calls first.)
 	Grace time.Duration
 }
 

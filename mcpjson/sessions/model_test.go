@@ -56,8 +56,8 @@ type slowCall struct {
 //
 // Guarantees: G-0041.1, G-0041.2, G-0041.3, G-0041.5, G-0041.6, G-0041.7, G-0041.8
 func TestSetAgainstModel(t *testing.T) {
-	guard(t)
 	rapid.Check(t, func(t *rapid.T) {
+		defer time.AfterFunc(time.Minute, func() { panic("a case hangs for a minute") }).Stop()
 		rapid.SyncTest(t, func(t *rapid.T) {
 			m := &setModel{running: map[string]*started{}, held: map[string]setEntry{}, refused: map[string]bool{}, taken: map[string]*supervisor.Child{}}
 			o := Options{Each: m.each, Login: m.login}

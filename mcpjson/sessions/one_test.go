@@ -231,7 +231,7 @@ func TestASetIsUsedByManyAtOnce(t *testing.T) {
 	guard(t)
 	quiet := slog.New(slog.DiscardHandler)
 	yes := func() bool { return true }
-	for range 10 {
+	for range 4 {
 		s := New(protocol.Implementation{Name: "test", Version: "1"}, Options{
 			Each:     func(of *mcpjson.Server, o *client.Options) { of.Transport, o.Conn.Log = away{}, quiet },
 			OnDemand: func(of *mcpjson.Server) bool { return of.Name == "c" },

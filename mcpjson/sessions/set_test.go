@@ -90,7 +90,7 @@ func parse(t *testing.T, servers string) *mcpjson.File {
 // that nobody unlocks stops the end of a test as well, so nothing less would say what hangs.
 func guard(t *testing.T) {
 	t.Helper()
-	limit := time.AfterFunc(time.Minute, func() { panic(t.Name() + " hangs for a minute") })
+	limit := time.AfterFunc(3*time.Minute, func() { panic(t.Name() + " hangs for three minutes") })
 	t.Cleanup(func() { limit.Stop() })
 }
 

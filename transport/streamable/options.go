@@ -131,7 +131,7 @@ type HandlerOptions struct {
 	// question to a client of a session fails with transport.ErrNoRoute, while those of 2026-07-28
 	// are part of results and go on as usual; progress and log messages are dropped. Nothing is sent
 	// before the answer, so a proxy must have the patience for the longest call, and nobody can come
-	// back for a response.
+	// back for a response. Of a batch whose answers have more than 4 MiB, only the last ones arrive.
 	JSONOnly bool
 
 	// SessionIdle is how long a session lives without a request or an open GET
