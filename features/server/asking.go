@@ -134,8 +134,8 @@ func Sample(ctx context.Context, params *protocol.CreateMessageParams) (*protoco
 	return question[*protocol.CreateMessageResult](ctx, params)
 }
 
-// Roots asks the client for its roots: the directories that the server may work in. A legacy client that reports
-// changes of them is asked once, and again after such a report; see Session.Roots.
+// Roots asks the client for its roots: the directories that the server may work in. It asks each time, since behind
+// one session there may be several clients, each with its own calls: a gateway. Session.Roots keeps what it was told.
 func Roots(ctx context.Context) ([]protocol.Root, error) {
 	result, err := question[*protocol.ListRootsResult](ctx, &protocol.ListRootsParams{})
 	if err != nil {

@@ -104,6 +104,7 @@ func ExampleRoots() {
 	// Output:
 	// asked
 	// file:///home/ada/shop <nil>
+	// asked
 	// file:///home/ada/shop <nil>
 	// asked
 	// file:///home/ada/bakery <nil>

@@ -184,7 +184,7 @@ func (c *call) askAll(ctx context.Context, cancel context.CancelCauseFunc, open 
 // mostQuestions limits the unanswered questions to one legacy client.
 const mostQuestions = 32
 
-// askOne asks a legacy client one question, unless it has told its roots already.
+// askOne asks a legacy client one question, through the middleware, and waits for the answer.
 func (c *call) askOne(ctx context.Context, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
 	if page, ok := q.(*protocol.ElicitParams); ok && page.Mode == protocol.ElicitURL && page.ElicitationID == "" {
 		// The revision requires an id (2025-11-25 client/elicitation), by which the client would learn that the user
@@ -193,14 +193,6 @@ func (c *call) askOne(ctx context.Context, key string, q protocol.InputRequest) 
 		copied.ElicitationID = rand.Text()
 		q = &copied
 	}
-	if roots, ok := q.(*protocol.ListRootsParams); ok && len(roots.Meta) == 0 { // else it says something that only this question says
-		return c.Session.knowRoots(func() (protocol.InputResponse, error) { return c.send(ctx, key, q) })
-	}
-	return c.send(ctx, key, q)
-}
-
-// send sends a question to a legacy client, through the middleware, and waits for the answer.
-func (c *call) send(ctx context.Context, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
 	result, err := c.peer.server.handle(ctx, &Request{
 		Method: q.Method(), Params: q, Client: c.Client, Session: c.Session, Origin: c.Origin,
 		Outgoing: true, call: c, peer: c.peer, sent: new(int64),

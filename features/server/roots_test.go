@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// withRoots has a client with capabilities, whose tools "waits" and "reruns" say which roots it has, and whose tool "tells" asks with a _meta.
+// withRoots has a client with capabilities. The tools "waits" and "reruns" say which roots it has.
 func withRoots(t *testing.T, capabilities string) (*rawPeer, *server.Session) {
 	o, sessions := sessionsOf(server.Options{})
 	s := newServer(o)
@@ -30,12 +30,6 @@ func withRoots(t *testing.T, capabilities string) (*rawPeer, *server.Session) {
 	}
 	server.AddTool(s, protocol.Tool{Name: "waits"}, list, server.Asks(server.Waits, protocol.ClientCapabilities{}))
 	server.AddTool(s, protocol.Tool{Name: "reruns"}, list, server.Asks(server.Reruns, protocol.ClientCapabilities{}))
-	server.AddTool(s, protocol.Tool{Name: "tells"}, func(ctx context.Context, _ struct{}) (string, error) {
-		asked := new(protocol.ListRootsParams)
-		asked.SetMeta("why", json.RawMessage(`"because"`))
-		_, err := server.Ask(ctx, protocol.InputRequests{"roots": asked})
-		return "", err
-	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
 	w := dial(t, s)
 	w.initializeWith(protocol.Version20251125, capabilities)
 	return w, testenv.Receive(t, sessions, "a session")
@@ -58,54 +52,84 @@ func (w *rawPeer) callForRoots(tool string) {
 	w.send(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`)
 }
 
-// A client that reports changes of its roots is asked once by calls and by the session together, and by the first call that it makes behind a report.
+// told is what Session.Roots returns while the client answers, or says nothing if it has to know them already.
+func (w *rawPeer) told(session *server.Session, answer string) string {
+	w.t.Helper()
+	type outcome struct {
+		roots []protocol.Root
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		roots, err := session.Roots(w.t.Context())
+		done <- outcome{roots, err}
+	}()
+	if answer != "" {
+		w.answerRoots(answer)
+	}
+	got := testenv.Receive(w.t, done, "the roots of the session")
+	if got.err != nil {
+		return got.err.Error()
+	}
+	var uris []string
+	for i := range got.roots {
+		uris = append(uris, got.roots[i].URI)
+		got.roots[i].URI = "file:///changed/by/the/program"
+	}
+	return strings.Join(uris, " ")
+}
+
+// A client that reports changes of its roots is asked once outside of calls, and once more after each report. Calls ask each time: behind one session there may be
+// several clients. What they are told is not kept.
 //
 // Guarantees: G-0106.6
-func TestRootsAreAskedForOnceAndAfterAChange(t *testing.T) {
+func TestRootsOfASessionAreAskedForOnceAndAfterAChange(t *testing.T) {
 	w, session := withRoots(t, `{"roots":{"listChanged":true}}`)
 	for i, uri := range []string{"file:///a", "file:///b", "file:///c"} {
 		if i > 0 {
 			w.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
 		}
-		for j, tool := range []string{"waits", "reruns", "waits"} {
+		for _, tool := range []string{"waits", "reruns"} {
 			w.callForRoots(tool)
-			if j == 0 {
-				w.answerRoots(`{"uri":"` + uri + `"}`)
-			}
-			w.want(`"id":"call"`, `"text":"`+uri+" "+uri+`"`)
+			w.answerRoots(`{"uri":"file:///of/` + tool + `"}`)
+			w.answerRoots(`{"uri":"file:///of/` + tool + `"}`)
+			w.want(`"id":"call"`, `"text":"file:///of/`+tool+` file:///of/`+tool+`"`)
 		}
-		for range 2 {
-			roots, err := session.Roots(t.Context())
-			if err != nil || len(roots) != 1 || roots[0].URI != uri {
-				t.Fatalf("the session: got %v, %v, want %s", roots, err, uri)
+		for _, answer := range []string{`{"uri":"` + uri + `"}`, "", ""} {
+			if got := w.told(session, answer); got != uri {
+				t.Fatalf("the session: got %q, want %s", got, uri)
 			}
-			roots[0].URI = "file:///changed/by/the/program"
 		}
 	}
 }
 
-// A report that comes while the client is asked makes the next call ask again, since the answer may be from before it.
+// A report that comes while the client is asked makes the next caller ask again, since the answer may be from before it.
 //
 // Guarantees: G-0106.6
 func TestRootsThatChangeDuringAQuestionAreAskedForAgain(t *testing.T) {
-	w, _ := withRoots(t, `{"roots":{"listChanged":true}}`)
-	w.callForRoots("waits")
-	frame := w.next()
-	w.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+	w, session := withRoots(t, `{"roots":{"listChanged":true}}`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := session.Roots(t.Context())
+		done <- err
+	}()
 	var asked struct {
 		ID json.RawMessage `json:"id"`
 	}
-	if err := json.Unmarshal([]byte(frame), &asked); err != nil {
+	w.read(&asked)
+	w.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+	w.send(`{"jsonrpc":"2.0","id":` + string(asked.ID) + `,"result":{"roots":[{"uri":"file:///old"}]}}`)
+	if err := testenv.Receive(t, done, "the old roots"); err != nil {
 		t.Fatal(err)
 	}
-	w.send(`{"jsonrpc":"2.0","id":` + string(asked.ID) + `,"result":{"roots":[{"uri":"file:///old"}]}}`)
-	w.answerRoots(`{"uri":"file:///new"}`)
-	w.want(`"id":"call"`, `"text":"file:///old file:///new"`)
-	w.callForRoots("waits")
-	w.want(`"id":"call"`, `"text":"file:///new file:///new"`)
+	for _, answer := range []string{`{"uri":"file:///new"}`, ""} {
+		if got := w.told(session, answer); got != "file:///new" {
+			t.Errorf("the session: got %q", got)
+		}
+	}
 }
 
-// A client that does not report changes, or whose answer was an error or is large, is asked each time. So is a client that the program tells something in the question.
+// A client that does not report changes, or whose answer was large or no list, is asked each time.
 //
 // Guarantees: G-0106.6
 func TestRootsThatAreNotKeptAreAskedForEachTime(t *testing.T) {
@@ -114,22 +138,21 @@ func TestRootsThatAreNotKeptAreAskedForEachTime(t *testing.T) {
 		"large":      {`{"roots":{"listChanged":true}}`, `{"uri":"file:///a","_meta":{"x":"` + strings.Repeat("x", 4096) + `"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := withRoots(t, test.capabilities)
-			for _, tool := range []string{"waits", "reruns"} {
-				w.callForRoots(tool)
-				w.answerRoots(test.root)
-				w.answerRoots(test.root)
-				w.want(`"id":"call"`, `"text":"file:///a file:///a"`)
+			w, session := withRoots(t, test.capabilities)
+			for range 2 {
+				if got := w.told(session, test.root); got != "file:///a" {
+					t.Errorf("the session: got %q", got)
+				}
 			}
 		})
 	}
-	w, _ := withRoots(t, `{"roots":{"listChanged":true}}`)
-	w.callForRoots("waits")
-	w.answerRoots(`7`)
-	w.want(`"id":"call"`, `"isError":true`)
-	w.callForRoots("waits")
-	w.answerRoots(`{"uri":"file:///a"}`)
-	w.want(`"id":"call"`, `"text":"file:///a file:///a"`)
-	w.callForRoots("tells")
-	w.want(`"roots/list"`, `"_meta":{"why":"because"}`)
+	w, session := withRoots(t, `{"roots":{"listChanged":true}}`)
+	if got := w.told(session, `7`); strings.HasPrefix(got, "file:") {
+		t.Errorf("an answer that is no list of roots: got %q", got)
+	}
+	for _, answer := range []string{`{"uri":"file:///a"}`, ""} {
+		if got := w.told(session, answer); got != "file:///a" {
+			t.Errorf("the session: got %q", got)
+		}
+	}
 }

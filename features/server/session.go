@@ -185,21 +185,30 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 }
 
 // Roots returns the roots of the client, outside of a call. The server asks the client, and waits for as long as a question may take, or until ctx ends.
-// If the client has declared that it reports changes (roots.listChanged), the server asks it once, and again after such a report; it keeps up to 4 KiB of them. If the client has not declared roots,
+// If the client has declared that it reports changes (roots.listChanged), it is asked here once, and again after such a report; up to 4 KiB of roots are kept, and what calls were told is not. If the client has not declared roots,
 // nothing is sent, and the error matches ErrUnsupported. Over HTTP the question reaches a client that listens on the stream of its session.
 func (s *Session) Roots(ctx context.Context) ([]protocol.Root, error) {
 	if s.client.Capabilities.Roots == nil {
 		return nil, fmt.Errorf("server: %s: %w", protocol.MethodListRoots, ErrUnsupported)
 	}
-	answer, err := s.knowRoots(func() (protocol.InputResponse, error) { return s.askForRoots(ctx) })
-	if err != nil {
-		return nil, err
+	if !s.client.Capabilities.Roots.ListChanged {
+		return s.askForRoots(ctx)
 	}
-	return answer.(*protocol.ListRootsResult).Roots, nil
+	// Before the client is asked: if it reports a change meanwhile, its answer may be the old roots.
+	changes := s.peer.dialect.RootsChanges()
+	if told := s.roots.Load(); told != nil && told.changes == changes {
+		return copyOf(told.roots), nil
+	}
+	// Several callers may ask at the same time: whoever waited for the question of another one would fail with that one's context.
+	roots, err := s.askForRoots(ctx)
+	if err == nil && sizeOfRoots(roots) <= mostToldRoots {
+		s.roots.Store(&toldRoots{copyOf(roots), changes})
+	}
+	return roots, err
 }
 
 // askForRoots asks the client for its roots, outside of a call.
-func (s *Session) askForRoots(ctx context.Context) (protocol.InputResponse, error) {
+func (s *Session) askForRoots(ctx context.Context) ([]protocol.Root, error) {
 	p := s.peer
 	defer p.questions.Add(-1)
 	if p.questions.Add(1) > mostQuestions {
@@ -214,57 +223,35 @@ func (s *Session) askForRoots(ctx context.Context) (protocol.InputResponse, erro
 	if err != nil {
 		return nil, unanswered(ctx, err)
 	}
-	roots, ok := result.(*protocol.ListRootsResult)
+	answer, ok := result.(*protocol.ListRootsResult)
 	if !ok {
 		return nil, &AnswerError{Key: protocol.MethodListRoots, Err: fmt.Errorf("it is a %T", result)}
 	}
-	return roots, nil
+	return answer.Roots, nil
 }
 
 // toldRoots are the roots that a legacy client has told. They do not change.
 type toldRoots struct {
-	answer  *protocol.ListRootsResult
+	roots   []protocol.Root
 	changes uint32 // how often the client had reported other roots before it was asked
 }
 
 // mostToldRoots limits how much of its roots a session keeps, in bytes: a client must not store things at the server.
 const mostToldRoots = 4 << 10
 
-// knowRoots returns the roots that the client has told, if it has reported no other ones since, and else asks for them. Several callers may ask at the same
-// time: whoever waited for the question of another one would fail with that one's call.
-func (s *Session) knowRoots(ask func() (protocol.InputResponse, error)) (protocol.InputResponse, error) {
-	if s == nil || s.client.Capabilities.Roots == nil || !s.client.Capabilities.Roots.ListChanged {
-		return ask()
-	}
-	// Before the client is asked: if it reports a change meanwhile, its answer may be the old roots.
-	changes := s.peer.dialect.RootsChanges()
-	if told := s.roots.Load(); told != nil && told.changes == changes {
-		return copyOf(told.answer), nil
-	}
-	answer, err := ask()
-	if err != nil {
-		return nil, err
-	}
-	if roots, ok := answer.(*protocol.ListRootsResult); ok && sizeOfRoots(roots) <= mostToldRoots {
-		s.roots.Store(&toldRoots{copyOf(roots), changes})
-	}
-	return answer, nil
-}
-
 // copyOf returns roots that the program may change.
-func copyOf(r *protocol.ListRootsResult) *protocol.ListRootsResult {
-	roots := slices.Clone(r.Roots)
+func copyOf(roots []protocol.Root) []protocol.Root {
+	roots = slices.Clone(roots)
 	for i := range roots {
 		roots[i].Meta = maps.Clone(roots[i].Meta)
 	}
-	return &protocol.ListRootsResult{Meta: maps.Clone(r.Meta), Roots: roots}
+	return roots
 }
 
 // sizeOfRoots returns about how much memory roots take, in bytes.
-func sizeOfRoots(r *protocol.ListRootsResult) int {
+func sizeOfRoots(roots []protocol.Root) (size int) {
 	const fields = 40 // of a Root, besides its texts
-	size := sizeOfMeta(r.Meta)
-	for _, root := range r.Roots {
+	for _, root := range roots {
 		size += fields + len(root.URI) + len(root.Name) + sizeOfMeta(root.Meta)
 	}
 	return size
