@@ -81,13 +81,14 @@ func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string,
 	// While it is pending, nobody removes the subscription, so that sub stays the one in the map.
 	asked, accepted := false, false
 	defer func() {
-		again := false // it was refused to an earlier Subscribe
+		again := false // a Watch is accepted what was refused to an earlier Subscribe, whose caller does not know
 		unused := r.settle(sub, func() {
 			if accepted && r.refuses(p, uri) { // since it was accepted: nobody else would say so
 				err = c.Failed(ctx, protocol.MethodListen, conn.Unknown, notGranted(uri))
 			} else if accepted {
-				again = asked && sub.explicit
+				watchers := len(sub.watchers)
 				add(sub, ended)
+				again = asked && sub.explicit && len(sub.watchers) > watchers
 			}
 		})
 		if again {
