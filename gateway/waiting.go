@@ -17,7 +17,7 @@ import (
 type questions struct {
 	mu      sync.Mutex
 	waiting map[*asked]bool
-	refused map[string]int64 // by one of admin.Refusals
+	refused map[string]int64 // by one of admin.RefusalReasons
 }
 
 // refuse counts a question that no client could be asked.

@@ -385,6 +385,14 @@ func TestWatchThatLosesItsServerAtFirst(t *testing.T) {
 	}
 }
 
+// acknowledgesNothing is the part of a server that leaves subscriptions unanswered.
+func acknowledgesNothing(f frame) []string {
+	if f.Method != protocol.MethodListen {
+		return nil
+	}
+	return []string{}
+}
+
 // A server that does not acknowledge a subscription delays Restored by the timeout of a
 // request only. If it does so later, everything granted counts as changed.
 //
@@ -392,12 +400,7 @@ func TestWatchThatLosesItsServerAtFirst(t *testing.T) {
 func TestServerThatAcknowledgesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported events
-		s := onSecondLink(grantingServer(), func(f frame) []string {
-			if f.Method != protocol.MethodListen {
-				return nil
-			}
-			return []string{}
-		})
+		s := onSecondLink(grantingServer(), acknowledgesNothing)
 		session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
 		if err != nil {
 			t.Fatal(err)

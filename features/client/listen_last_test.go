@@ -103,12 +103,7 @@ func TestServerThatAnswersAfterRestored(t *testing.T) {
 	for _, accepts := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			var reported events
-			s := onSecondLink(grantingServer(), func(f frame) []string {
-				if f.Method != protocol.MethodListen {
-					return nil
-				}
-				return []string{}
-			})
+			s := onSecondLink(grantingServer(), acknowledgesNothing)
 			session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Hour)
 			if err != nil {
 				t.Fatal(err)

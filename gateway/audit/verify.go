@@ -111,7 +111,7 @@ type verifying struct {
 	runs   bool   // a process has started, and has not said that it stopped
 }
 
-// old reads a file that is full. If it was removed meanwhile, as too old, the trail begins after it: if it was the last one, nothing says where.
+// old reads a file that is full. If it was removed meanwhile, as too old, the trail begins after it.
 func (v *verifying) old(path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -86,7 +86,7 @@ func parse(t *testing.T, servers string) *mcpjson.File {
 	return file
 }
 
-// guard ends the process, with a message that names the test and with the stacks of all goroutines, if the test has not ended in a minute. A lock
+// guard ends the process, with a message that names the test and with the stacks of all goroutines, if the test has not ended in three minutes. A lock
 // that nobody unlocks stops the end of a test as well, so nothing less would say what hangs.
 func guard(t *testing.T) {
 	t.Helper()
