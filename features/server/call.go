@@ -184,8 +184,8 @@ func (c *call) Value(key any) any {
 	if value := c.Context.Value(key); value != nil {
 		return value
 	}
-	if c.Session != nil && c.Session.ctx != nil {
-		return c.Session.ctx.Value(key)
+	if c.Session != nil {
+		return c.Session.context().Value(key)
 	}
 	return nil
 }

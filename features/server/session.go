@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -95,13 +94,13 @@ func (p *peer) end() {
 	if session == nil {
 		return
 	}
-	if session.cancel != nil {
-		session.cancel()
+	if given := session.given.Load(); given != nil {
+		given.cancel()
 	}
 	if len(uris) == 0 {
 		return
 	}
-	ctx, cancel := p.server.afterwards(cmp.Or(session.ctx, context.Background()))
+	ctx, cancel := p.server.afterwards(session.context())
 	defer cancel()
 	p.unsubscribed(ctx, uris...)
 }
@@ -116,8 +115,21 @@ type Session struct {
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
 	logs    atomic.Pointer[logBudget]         // nil before the first log message
 	roots   atomic.Pointer[toldRoots]         // nil: the client has to be asked
-	ctx     context.Context                   // of Options.SessionContext; nil without
-	cancel  context.CancelFunc
+	given   atomic.Pointer[sessionContext]    // nil without Options.SessionContext, and until that has returned
+}
+
+// A sessionContext is what Options.SessionContext returned for a session, and ends it.
+type sessionContext struct {
+	context.Context
+	cancel context.CancelFunc
+}
+
+// context returns the context of the session: its values are those of Options.SessionContext, once that has returned.
+func (s *Session) context() context.Context {
+	if given := s.given.Load(); given != nil {
+		return given.Context
+	}
+	return context.Background()
 }
 
 // ID returns a random text that identifies the session in logs. It is not the HTTP

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -85,4 +86,36 @@ func ExampleSession_Server() {
 	// Output:
 	// true <nil> true
 	// <nil>
+}
+
+// What SessionContext returns is for the requests after initialize. A notification that came behind it is served meanwhile, without those values.
+func TestSessionContextWhileANotificationIsServed(t *testing.T) {
+	type key struct{}
+	begun, entered := make(chan struct{}), make(chan struct{})
+	s := newServer(server.Options{
+		SessionContext: func(ctx context.Context, _ *server.Session) context.Context {
+			close(begun)
+			<-entered
+			return context.WithValue(ctx, key{}, "ours")
+		},
+		Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				if r.Notification {
+					close(entered)
+					ctx.Value(key{})
+				}
+				return next(ctx, r)
+			}
+		}},
+	})
+	server.AddTool(s, protocol.Tool{Name: "value"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return ctx.Value(key{}).(string), nil
+	})
+	w := accept(t, s)
+	w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
+	<-begun
+	w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	w.want(`"id":"init"`)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"value","arguments":{}}}`)
+	w.want(`"text":"ours"`)
 }

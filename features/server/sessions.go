@@ -215,7 +215,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	}
 	if s.options.SessionContext != nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		session.cancel, session.ctx = cancel, s.options.SessionContext(ctx, session)
+		session.given.Store(&sessionContext{s.options.SessionContext(ctx, session), cancel})
 	}
 	p.dialect.Negotiated(version, nil)
 	p.wantOffered(session.offered)

@@ -15,7 +15,7 @@ func (s *Server) ResourceUpdatedFor(uri string, may func(ctx context.Context, id
 		session, _ := of.Session.(*Session)
 		ctx := of.Listening
 		if session != nil {
-			ctx = session.ctx
+			ctx = session.context()
 		}
 		return may(cmp.Or(ctx, context.Background()), of.Identity, session)
 	})
@@ -34,7 +34,7 @@ func (s *Server) ListChangedFor(kind string, may func(context.Context) bool) {
 		if session == nil {
 			continue
 		}
-		if ctx := session.ctx; ctx == nil && may(context.Background()) || ctx != nil && may(ctx) {
+		if may(session.context()) {
 			p.changes.Tell(one)
 		}
 	}
