@@ -108,8 +108,8 @@ func (a *attempts) recentFailure(now time.Time) error {
 // recordFailure remembers that a person has refused or abandoned a login, so that not
 // every call asks again. Failures of the network do not count.
 func (a *attempts) recordFailure(ctx context.Context, err error, now time.Time) {
-	timedOut := errors.Is(context.Cause(ctx), ErrNobody)
-	if !timedOut && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
+	timedOut := errors.Is(context.Cause(ctx), ErrUnanswered)
+	if !timedOut && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrUnanswered) {
 		return
 	}
 	a.mu.Lock()

@@ -24,7 +24,7 @@ func TestRefusedLoginIsNotRepeated(t *testing.T) {
 		err   error
 		asked int // by two calls
 	}{
-		"nobody":             {fmt.Errorf("%w within a minute", ErrNobody), 1},
+		"nobody":             {fmt.Errorf("%w within a minute", ErrUnanswered), 1},
 		"a network timeout":  {fmt.Errorf("fetch: %w", context.DeadlineExceeded), 2},
 		"no browser to open": {errors.New("no browser"), 2},
 	} {
@@ -109,7 +109,7 @@ func TestUnansweredLoginIsNotRepeated(t *testing.T) {
 	f := newFixture(t, authtest.Options{})
 	a := f.login(t, Options{Interact: consent})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(fmt.Errorf("%w within a minute", ErrNobody))
+	cancel(fmt.Errorf("%w within a minute", ErrUnanswered))
 	a.attempts.recordFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
 	if _, err := call(t.Context(), a, f.url); !errors.Is(err, transport.ErrAuthRequired) {
 		t.Errorf("%v", err)
@@ -251,9 +251,9 @@ func TestARefusedLoginIsForgotten(t *testing.T) {
 	if err := a.recentFailure(began); err != nil {
 		t.Errorf("at first: %v", err)
 	}
-	a.recordFailure(t.Context(), ErrNobody, began)
-	if err := a.recentFailure(began.Add(forgetTime)); !errors.Is(err, ErrNobody) {
-		t.Errorf("after ten minutes: got %v, want %v", err, ErrNobody)
+	a.recordFailure(t.Context(), ErrUnanswered, began)
+	if err := a.recentFailure(began.Add(forgetTime)); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("after ten minutes: got %v, want %v", err, ErrUnanswered)
 	}
 	if err := a.recentFailure(began.Add(forgetTime + time.Second)); err != nil {
 		t.Errorf("later: %v", err)

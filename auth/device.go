@@ -77,7 +77,7 @@ func (g Device) poll(ctx context.Context, l *login, shortest time.Duration) (*cl
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, min(max(lifeOf(d.Life), shortestCode), longestCode), ErrNobody)
+	ctx, cancel := context.WithTimeoutCause(ctx, min(max(lifeOf(d.Life), shortestCode), longestCode), ErrUnanswered)
 	defer cancel()
 	expires, _ := ctx.Deadline()
 	if err := g.Show(ctx, DeviceCode{URL: d.URL, Code: d.User, Whole: d.Whole, Expires: expires}); err != nil {
@@ -149,7 +149,7 @@ func (n *endpoint) poll(ctx context.Context, l *login, c *client, d *deviceDocum
 		case failed.Code == "access_denied":
 			return nil, &ResponseError{Issuer: l.discovered.server.Issuer, Code: failed.Code}
 		case failed.Code == "expired_token":
-			return nil, fmt.Errorf("%w: %w", ErrNobody, err)
+			return nil, fmt.Errorf("%w: %w", ErrUnanswered, err)
 		case failed.Code != "authorization_pending":
 			return nil, err
 		}

@@ -35,7 +35,7 @@ func TestHowADeviceIsAwaited(t *testing.T) {
 		answers        []answer
 		polls          []int  // in seconds after the code
 		want           string // the error; "": none
-		nobody         bool   // and whether it is ErrNobody
+		nobody         bool   // and whether it is ErrUnanswered
 	}{
 		"at once":                {5, 600, []answer{token}, []int{5}, "", false},
 		"without an interval":    {nil, 600, []answer{token}, []int{5}, "", false},
@@ -86,7 +86,7 @@ func TestHowADeviceIsAwaited(t *testing.T) {
 				if text := strings.TrimPrefix(errorText(err), "auth: log in to "+offlineURL+" first: "); c.want == "" && err != nil || c.want != "" && text != c.want {
 					t.Errorf("Login: %v, want %q", err, c.want)
 				}
-				if errors.Is(err, ErrNobody) != c.nobody {
+				if errors.Is(err, ErrUnanswered) != c.nobody {
 					t.Errorf("nobody has logged in: %t", !c.nobody)
 				}
 				if diff := cmp.Diff(c.polls, polls); diff != "" {

@@ -24,10 +24,10 @@ func (e *LoginError) Error() string {
 // Unwrap returns transport.ErrAuthRequired and Err.
 func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired, e.Err} }
 
-// ErrNobody says that a person was asked to log in, but did not do so in time. If
+// ErrUnanswered says that a person was asked to log in, but did not do so in time. If
 // Interact returns it, requests do not call Interact again for ten minutes, as after a
 // refusal. Login calls it at any time.
-var ErrNobody = errors.New("auth: nobody has logged in")
+var ErrUnanswered = errors.New("auth: nobody has logged in")
 
 // errNoInteraction is why a program without Interact and Grant has no login.
 var errNoInteraction = errors.New("nobody is there to log in")

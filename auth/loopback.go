@@ -33,7 +33,7 @@ type LoopbackOptions struct {
 }
 
 // Loopback returns a function for Options.Interact. It opens the browser and waits on
-// 127.0.0.1 for the redirect (RFC 8252). After five minutes it returns [ErrNobody]. It
+// 127.0.0.1 for the redirect (RFC 8252). After five minutes it returns [ErrUnanswered]. It
 // accepts one response, which must have the state of this login; for any other request
 // it shows a page that says so. It holds at most 32 connections at a time, for at most
 // ten seconds each.
@@ -42,7 +42,7 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 		o.Open = Browse
 	}
 	return func(ctx context.Context, i Interaction) (*url.URL, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
+		ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrUnanswered, loginTime))
 		defer cancel()
 		listener, err := listen(ctx, o.Port, i.Redirect)
 		if err != nil {

@@ -131,10 +131,10 @@ func TestAnAbandonedLoginKeepsTheRegistration(t *testing.T) {
 		if _, err := i.Start(ctx, testRedirect); err != nil {
 			return nil, err
 		}
-		return nil, ErrNobody
+		return nil, ErrUnanswered
 	}
-	if _, err := call(t.Context(), f.login(t, Options{Store: a.store, Interact: leave}), f.url); !errors.Is(err, ErrNobody) {
-		t.Errorf("%v, want ErrNobody", err)
+	if _, err := call(t.Context(), f.login(t, Options{Store: a.store, Interact: leave}), f.url); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("%v, want ErrUnanswered", err)
 	}
 	f.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
 		a.Query = url.Values{"error": {"access_denied"}, "state": a.Query["state"], "iss": a.Query["iss"]}

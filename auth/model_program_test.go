@@ -58,7 +58,7 @@ func (p *program) interact(ctx context.Context, i Interaction) (*url.URL, error)
 		if p.asking--; !requested {
 			p.refusedAt = time.Time{}
 		}
-		if person == "refuses" || person == "is away" && errors.Is(context.Cause(ctx), ErrNobody) {
+		if person == "refuses" || person == "is away" && errors.Is(context.Cause(ctx), ErrUnanswered) {
 			p.refusedAt = time.Now()
 		}
 	}()

@@ -35,7 +35,7 @@ type Options struct {
 	// flow, with Interact.
 	Grant Grant
 
-	// Interact leads a person through a login; see [Loopback]. It returns ErrNobody if
+	// Interact leads a person through a login; see [Loopback]. It returns ErrUnanswered if
 	// nobody logs in. A login that a request has begun continues after the request, or
 	// the handshake that the request belongs to, has timed out. The context of the
 	// login ends after five minutes. Other requests wait for the login meanwhile. Nil:

@@ -118,7 +118,7 @@ func (a *Authorizer) loginForRequest(ctx context.Context, c challenge, before []
 	if a.o.personal() {
 		a.jobs.detach()
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
+		ctx, cancel = context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrUnanswered, loginTime))
 		defer cancel()
 	}
 	return a.login(ctx, c, before, readable)

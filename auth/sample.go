@@ -82,7 +82,7 @@ func (c *counts) loggedIn(ctx context.Context, err error) {
 		c.logins[succeeded].Add(1)
 	case errors.Is(err, errNoInteraction):
 		c.logins[impossible].Add(1)
-	case errors.Is(err, ErrNobody), errors.Is(context.Cause(ctx), ErrNobody):
+	case errors.Is(err, ErrUnanswered), errors.Is(context.Cause(ctx), ErrUnanswered):
 		c.logins[nobody].Add(1)
 	case errors.As(err, new(*ResponseError)), errors.As(err, &answered) && answered.Final():
 		c.logins[refused].Add(1)

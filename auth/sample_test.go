@@ -52,7 +52,7 @@ func sampled(t *testing.T, a *Authorizer, f *fixture) (map[string]uint64, *telem
 //
 // Guarantees: G-0060.3
 func TestLoginsAreCountedByResult(t *testing.T) {
-	refuse := func(context.Context, Interaction) (*url.URL, error) { return nil, ErrNobody }
+	refuse := func(context.Context, Interaction) (*url.URL, error) { return nil, ErrUnanswered }
 	for _, test := range []struct {
 		name string
 		o    Options
@@ -122,7 +122,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}{
 		"a login":               {byConsent, nil, "succeeded"},
 		"the person refuses":    {ends(&ResponseError{Code: "access_denied"}), nil, "refused"},
-		"nobody comes":          {ends(fmt.Errorf("%w today", ErrNobody)), nil, "nobody"},
+		"nobody comes":          {ends(fmt.Errorf("%w today", ErrUnanswered)), nil, "nobody"},
 		"no browser":            {ends(stop), nil, "failed"},
 		"the grant has ended":   {byConsent, answerWith(http.StatusBadRequest, `{"error":"invalid_grant"}`), "refused"},
 		"the server is down":    {byConsent, answerWith(http.StatusServiceUnavailable, ``), "failed"},

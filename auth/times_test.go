@@ -140,7 +140,7 @@ func TestHowLongAPersonIsAwaited(t *testing.T) {
 				if name == "a request" {
 					want, nobody = 5*time.Minute, true
 				}
-				if took != want || errors.Is(err, ErrNobody) != nobody || !nobody && !errors.Is(err, context.DeadlineExceeded) {
+				if took != want || errors.Is(err, ErrUnanswered) != nobody || !nobody && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s, with a device: %t: after %v: %v; want the end after %v", name, device, took, err, want)
 				}
 				if text := "within 5m0s"; nobody && !errorEnds(err, text) {

@@ -136,7 +136,7 @@ func TestClaimLosesItsAnswer(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		a, b := join(t, s, "a"), join(t, s, "b")
 		fail := func() {
-			a.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+			a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 				return clustertest.Fault{LoseResult: op.Name == "create", Cut: op.Name == "create"}
 			})
 			if _, err := a.Claim(t.Context(), "srv.x", nil, func(error) {}); !errors.Is(err, cluster.ErrUnavailable) {

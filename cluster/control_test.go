@@ -89,7 +89,7 @@ func TestAskAfterRestart(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		a, b := join(t, s, "a"), join(t, s, "b")
 		synctest.Wait()
-		a.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+		a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 			if op.Name == "change" {
 				return clustertest.Fault{Delay: 500 * time.Millisecond}
 			}

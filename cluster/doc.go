@@ -28,7 +28,7 @@
 // # Servers
 //
 // [Node.Upstream] is the transport to a server that runs on one node, and that the clients of all
-// nodes use. If it is a process, call [guardian.Run] first in main, and set [Options].Guardian: then
+// nodes use. If it is a process, call [guardian.Start] first in main, and set [Options].Guardian: then
 // it ends in time, whatever becomes of its node.
 //
 // # Goroutines

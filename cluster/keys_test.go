@@ -68,7 +68,7 @@ func TestKeysAreRotated(t *testing.T) {
 			t.Errorf("before: %+v, %v", status, err)
 		}
 		for i, e := range engines { // news are late by up to 2 s
-			e.Faults(func(op clustertest.Op) clustertest.Fault {
+			e.Faults(func(op clustertest.Operation) clustertest.Fault {
 				if op.Name == "change" && op.Subject == "shared" {
 					return clustertest.Fault{Delay: time.Duration(i) * time.Second}
 				}
@@ -141,7 +141,7 @@ func TestRotationsAtTheSameTime(t *testing.T) {
 		users := keyUsers(nodes[:]...)
 		advance(time.Second)
 		for _, e := range engines { // otherwise one rotation may be over before the next begins
-			e.Faults(func(clustertest.Op) clustertest.Fault { return clustertest.Fault{Delay: 10 * time.Millisecond} })
+			e.Faults(func(clustertest.Operation) clustertest.Fault { return clustertest.Fault{Delay: 10 * time.Millisecond} })
 		}
 		for i := range 9 {
 			var errs [3]error
@@ -172,7 +172,7 @@ func TestANodeThatIsAwayDuringARotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, engines, _ := threeNodes(t)
 		lose := true
-		engines[2].Faults(func(op clustertest.Op) clustertest.Fault {
+		engines[2].Faults(func(op clustertest.Operation) clustertest.Fault {
 			return clustertest.Fault{Lose: lose && op.Name == "bucket" && op.Subject == "shared"}
 		})
 		users := keyUsers(nodes[:]...)
@@ -219,7 +219,7 @@ func TestARotationThatLosesAnswers(t *testing.T) {
 			users := keyUsers(nodes[:]...)
 			advance(time.Second)
 			n := 0
-			engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+			engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
 				if op.Subject != "shared" || op.Name != "create" && op.Name != "update" && op.Name != "get" {
 					return clustertest.Fault{}
 				}

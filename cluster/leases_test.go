@@ -79,7 +79,7 @@ func TestRenewalsAroundTheDeadline(t *testing.T) {
 				a := join(t, s, "a")
 				_, l := a.claim(t, "srv.x")
 				began := time.Now()
-				a.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+				a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 					return clustertest.Fault{Lose: op.Name == "update" && time.Since(began) < c.away}
 				})
 				advance(17*time.Second - time.Nanosecond)
@@ -250,7 +250,7 @@ func TestShortInterruption(t *testing.T) {
 			was := a.Self()
 			_, l := a.claim(t, "srv.x")
 			for range 20 {
-				a.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+				a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 					return clustertest.Fault{LoseResult: op.Name == "update", Cut: op.Name == "update"}
 				})
 				advance(6 * time.Second) // a renewal is accepted, its answer is lost
@@ -323,7 +323,7 @@ func TestEngineIsWiped(t *testing.T) {
 				b.engine.Cut()
 				advance(time.Minute)
 			}
-			a.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+			a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 				return clustertest.Fault{Lose: op.Name == "update" || op.Name == "change" || op.Name == "create"} // a notices nothing
 			})
 			s.Wipe()

@@ -31,7 +31,7 @@ func TestLoginsOfAClusterWithFaults(t *testing.T) {
 		nodes, engines, _ := threeNodes(t)
 		for i, e := range engines[:2] {
 			n := i // decide is called by one goroutine at a time
-			e.Faults(func(clustertest.Op) clustertest.Fault {
+			e.Faults(func(clustertest.Operation) clustertest.Fault {
 				n++
 				f := clustertest.Fault{Double: n%7 == 0}
 				if n%50 == 0 {
@@ -55,7 +55,7 @@ func TestLoginsSurviveInterruptions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, engines, _ := threeNodes(t)
 				counted := 0
-				engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+				engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
 					if op.Name != operation {
 						return clustertest.Fault{}
 					}
@@ -112,7 +112,7 @@ func TestLoginsAreSavedWithAnOldView(t *testing.T) {
 			engines[0].Freeze()
 			time.AfterFunc(10*time.Second, engines[0].Thaw)
 			lost := false
-			engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+			engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
 				if op.Name != "update" || op.Subject != "login" || lost {
 					return clustertest.Fault{}
 				}

@@ -162,7 +162,7 @@ func TestWatchBeginsAnew(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		a, b := join(t, s, "a"), join(t, s, "b")
 		synctest.Wait()
-		b.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+		b.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 			return clustertest.Fault{Lose: op.Name == "update"} // nothing confirms what b sees
 		})
 		s.Wipe()

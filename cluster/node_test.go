@@ -323,7 +323,7 @@ func TestJoinLosesAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		e, creates := s.Engine(), 0
-		e.Faults(func(op clustertest.Op) clustertest.Fault {
+		e.Faults(func(op clustertest.Operation) clustertest.Fault {
 			if op.Name == "create" {
 				creates++
 				return clustertest.Fault{LoseResult: creates == 1, Cut: creates == 1}

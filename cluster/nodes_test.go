@@ -20,7 +20,7 @@ import (
 
 // TestMain discards the logs of losses that tests cause.
 func TestMain(m *testing.M) {
-	guardian.Run()
+	guardian.Start()
 	playRole()
 	testenv.SideBySide(4)
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -127,7 +127,7 @@ func (n testNode) state(t testing.TB, want cluster.State) {
 
 // lag delays everything that a node receives, or sends, or both.
 func (n testNode) lag(up, down time.Duration, ops ...string) {
-	n.engine.Faults(func(op clustertest.Op) clustertest.Fault {
+	n.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 		if len(ops) > 0 && !contains(ops, op.Name) {
 			return clustertest.Fault{}
 		}

@@ -44,7 +44,7 @@ type Options struct {
 	Advertise string
 
 	// Guardian starts the servers of Upstream that are processes, so that they end in time
-	// also if this node is stopped or killed: what guardian.Run has returned at the beginning
+	// also if this node is stopped or killed: what guardian.Start has returned at the beginning
 	// of main. Default: such a server may run on beyond its claim; see Upstream.
 	Guardian *guardian.Guardian
 

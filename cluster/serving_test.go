@@ -452,7 +452,7 @@ func TestCallWaitsForNewsOfADrain(t *testing.T) {
 	t.Parallel()
 	s := newServingSite(t, 3)
 	sessions := []string{s.begin(0), s.begin(0)}
-	s.nodes[0].engine.Faults(func(op clustertest.Op) clustertest.Fault {
+	s.nodes[0].engine.Faults(func(op clustertest.Operation) clustertest.Fault {
 		if op.Name == "update" && op.Subject == "session" {
 			return clustertest.Fault{Delay: 300 * time.Millisecond}
 		}

@@ -236,7 +236,7 @@ func TestSessionsWithOldViews(t *testing.T) {
 		s.engines[0].Freeze() // it shows the free record on
 		s.engines[1].Freeze()
 		s.taken(0, "s", 1)
-		s.engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+		s.engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
 			return clustertest.Fault{LoseResult: op.Name == "update" && op.Subject == "session"}
 		})
 		s.stores[0].Save("s", sessionOf("ada", 2)) // is accepted, and seems to fail

@@ -205,7 +205,7 @@ func TestSessionSurvivesLostAnswers(t *testing.T) {
 		a.Bind(func(session string) { t.Errorf("lost %q", session) })
 		for i, op := range []string{"create", "update", "update", "delete"} {
 			lost := false
-			engines[0].Faults(func(o clustertest.Op) clustertest.Fault {
+			engines[0].Faults(func(o clustertest.Operation) clustertest.Fault {
 				lose := !lost && o.Name == op && o.Subject == "session"
 				lost = lost || lose
 				return clustertest.Fault{LoseResult: lose}

@@ -99,7 +99,7 @@ func TestLostChangeIsNoticed(t *testing.T) {
 	if c := <-got; c.URI != "a" {
 		t.Fatalf("the change is %+v", c)
 	}
-	engines[1].Faults(func(op clustertest.Op) clustertest.Fault { return clustertest.Fault{Lose: op.Name == "message"} })
+	engines[1].Faults(func(op clustertest.Operation) clustertest.Fault { return clustertest.Fault{Lose: op.Name == "message"} })
 	publish("b")
 	engines[1].Faults(nil)
 	publish("c")
@@ -141,7 +141,7 @@ func TestSpentOnceInTheCluster(t *testing.T) {
 			}
 		}
 		var lost atomic.Bool
-		engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+		engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
 			return clustertest.Fault{LoseResult: op.Name == "create" && lost.CompareAndSwap(false, true)}
 		})
 		if first, err := nodes[0].Spent().Spend(t.Context(), [16]byte{100}, until); !first || err != nil || !lost.Load() {
@@ -416,7 +416,7 @@ func TestTasksAreCountedWithoutAListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, engines, service := threeNodes(t, func(o *cluster.Options) { o.MaxTasks = 100 })
 		var listings, operations atomic.Int64
-		engines[0].Faults(func(op clustertest.Op) (f clustertest.Fault) {
+		engines[0].Faults(func(op clustertest.Operation) (f clustertest.Fault) {
 			switch {
 			case op.Subject != "task":
 			case op.Name == "change":

@@ -77,7 +77,7 @@ func (c *chaos) step() {
 	case 8:
 		n.lag(time.Duration(c.random.IntN(1500))*time.Millisecond, time.Duration(c.random.IntN(1500))*time.Millisecond)
 	case 9:
-		n.engine.Faults(func(clustertest.Op) clustertest.Fault { return clustertest.Fault{} })
+		n.engine.Faults(func(clustertest.Operation) clustertest.Fault { return clustertest.Fault{} })
 	case 10:
 		c.replace(name)
 	case 11:
@@ -134,7 +134,7 @@ func (c *chaos) settle() {
 	var names []string
 	for name, n := range c.nodes {
 		n.engine.Heal()
-		n.engine.Faults(func(clustertest.Op) clustertest.Fault { return clustertest.Fault{} })
+		n.engine.Faults(func(clustertest.Operation) clustertest.Fault { return clustertest.Fault{} })
 		c.doors.shut(name, false)
 		names = append(names, name)
 	}

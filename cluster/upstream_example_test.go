@@ -15,7 +15,7 @@ import (
 // A server of files must not run twice. Each node of the cluster uses it this way, and one of them
 // starts it.
 func ExampleNode_Upstream() {
-	guard := guardian.Run() // first in main: this process may be the one that ends the server
+	guard := guardian.Start() // first in main: this process may be the one that ends the server
 	ctx := context.Background()
 	engine := clustertest.New(clustertest.Options{}).Engine() // a program uses package cluster/nats
 	n, err := cluster.Join(ctx, engine, cluster.Options{

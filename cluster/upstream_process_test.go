@@ -43,7 +43,7 @@ func newLockedSite(t *testing.T, names ...string) *lockedSite {
 	service := clustertest.New(clustertest.Options{})
 	for _, name := range names {
 		o := options(name)
-		o.Guardian = guardian.Run()
+		o.Guardian = guardian.Start()
 		n := &lockedNode{testNode: joinWith(t, service, o, &cluster.Clock{})}
 		s.nodes[name] = n
 		upstream := n.Upstream("locked", locked.Command(s.file), cluster.UpstreamOptions{})

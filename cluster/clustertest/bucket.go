@@ -23,7 +23,7 @@ func (e *Engine) Bucket(ctx context.Context, o cluster.BucketOptions) (cluster.B
 	if err != nil {
 		return nil, err
 	}
-	return call(ctx, e, Op{Name: "bucket", Subject: o.Name}, func() (cluster.Bucket, error) {
+	return call(ctx, e, Operation{Name: "bucket", Subject: o.Name}, func() (cluster.Bucket, error) {
 		if _, err := e.service.bucket(o); err != nil {
 			return nil, err
 		}
@@ -70,7 +70,9 @@ func (b *bucket) write(ctx context.Context, name, key string, data []byte, chang
 	return revision, nil
 }
 
-func (b *bucket) op(name, key string) Op { return Op{Name: name, Subject: b.options.Name, Key: key} }
+func (b *bucket) op(name, key string) Operation {
+	return Operation{Name: name, Subject: b.options.Name, Key: key}
+}
 
 func (b *bucket) Get(ctx context.Context, key string) (cluster.Entry, error) {
 	if err := rules.Key(key); err != nil {

@@ -22,7 +22,7 @@ type Engine struct {
 	closed        bool
 	denied        bool
 	frozen        map[string]*store // what reads show; nil: the present state
-	faults        func(Op) Fault
+	faults        func(Operation) Fault
 	silence       *time.Timer
 	changes       chan struct{} // closed when connected changes
 	lost          chan struct{} // closed when the Engine notices that it is cut off, and when it is closed
@@ -140,7 +140,7 @@ type result[T any] struct {
 }
 
 // call sends an operation to the service, which applies it, and waits for the result.
-func call[T any](ctx context.Context, e *Engine, op Op, apply func() (T, error)) (T, error) {
+func call[T any](ctx context.Context, e *Engine, op Operation, apply func() (T, error)) (T, error) {
 	answer := make(chan result[T], 1)
 	lost, err := e.start(ctx, op, func(f Fault) {
 		value, err := apply()
@@ -181,7 +181,7 @@ func await[T any](ctx context.Context, answer <-chan result[T], lost <-chan stru
 
 // start sends an operation to the service, which then calls apply unless a fault decides
 // otherwise. It returns a channel that is closed when the connection is lost.
-func (e *Engine) start(ctx context.Context, op Op, apply func(Fault)) (lost <-chan struct{}, err error) {
+func (e *Engine) start(ctx context.Context, op Operation, apply func(Fault)) (lost <-chan struct{}, err error) {
 	e.service.mu.Lock()
 	defer e.service.mu.Unlock()
 	if err := e.usable(ctx); err != nil {

@@ -2,8 +2,8 @@ package clustertest
 
 import "time"
 
-// An Op is something that an Engine sends or receives.
-type Op struct {
+// An Operation is something that an Engine sends or receives.
+type Operation struct {
 	// Name is that of a method of cluster.Engine or cluster.Bucket in lower case: "create",
 	// "update", "put", "delete", "get", "keys", "bucket", "publish", "subscribe", "request",
 	// "collect", "answer". For what an Engine receives it is "message" for a message that was
@@ -14,7 +14,7 @@ type Op struct {
 	Key     string // or the prefix
 }
 
-// A Fault is what happens to an Op. The zero value: it arrives at once.
+// A Fault is what happens to an Operation. The zero value: it arrives at once.
 type Fault struct {
 	Delay       time.Duration // until it arrives
 	DelayResult time.Duration // from then until the result arrives at the caller
@@ -27,15 +27,15 @@ type Fault struct {
 	Cut bool
 }
 
-// Faults makes decide, from now on, what happens to each Op of this Engine; nil ends that. It is
+// Faults makes decide, from now on, what happens to each operation of this Engine; nil ends that. It is
 // called while the Service is locked, one call at a time, and must call no method of this package.
-func (e *Engine) Faults(decide func(Op) Fault) {
+func (e *Engine) Faults(decide func(Operation) Fault) {
 	e.service.mu.Lock()
 	defer e.service.mu.Unlock()
 	e.faults = decide
 }
 
-func (e *Engine) fault(op Op) Fault {
+func (e *Engine) fault(op Operation) Fault {
 	if e.faults == nil {
 		return Fault{}
 	}

@@ -75,7 +75,7 @@ func get(t *testing.T, b cluster.Bucket, key string) string {
 
 func TestDelayIsThatOfEachWay(t *testing.T) {
 	in(t, Options{}, func(t *testing.T, _ *Service, a, _ *Engine, ofA, ofB cluster.Bucket) {
-		a.Faults(func(op Op) Fault {
+		a.Faults(func(op Operation) Fault {
 			if op.Key == "slow" {
 				return Fault{Delay: 3 * time.Second, DelayResult: 4 * time.Second}
 			}
@@ -110,7 +110,7 @@ func TestDelayIsThatOfEachWay(t *testing.T) {
 
 func TestAWriteMayHappenAfterItsCallerHasLeft(t *testing.T) {
 	in(t, Options{}, func(t *testing.T, _ *Service, a, _ *Engine, ofA, ofB cluster.Bucket) {
-		a.Faults(func(Op) Fault { return Fault{Delay: 2 * time.Second} })
+		a.Faults(func(Operation) Fault { return Fault{Delay: 2 * time.Second} })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := ofA.Create(ctx, "k", []byte("late"), 0)
@@ -143,8 +143,8 @@ func TestLostDoubledAndUnanswered(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in(t, Options{}, func(t *testing.T, _ *Service, a, _ *Engine, ofA, ofB cluster.Bucket) {
-				a.Faults(func(op Op) Fault {
-					if op != (Op{Name: "create", Subject: "lease", Key: "k"}) {
+				a.Faults(func(op Operation) Fault {
+					if op != (Operation{Name: "create", Subject: "lease", Key: "k"}) {
 						t.Errorf("op is %+v", op)
 					}
 					return c.fault
@@ -251,7 +251,7 @@ func TestStaleReads(t *testing.T) {
 func TestAWatchThatLosesAChangeYieldsItAgain(t *testing.T) {
 	in(t, Options{}, func(t *testing.T, _ *Service, a, _ *Engine, ofA, ofB cluster.Bucket) {
 		changes := 0
-		a.Faults(func(op Op) Fault {
+		a.Faults(func(op Operation) Fault {
 			if op.Name == "change" {
 				changes++
 			}
@@ -341,7 +341,7 @@ func TestRestartLosesMemoryAndWipeLosesAll(t *testing.T) {
 
 func TestMessagesAreLostDoubledAndDelayed(t *testing.T) {
 	in(t, Options{Queue: 2}, func(t *testing.T, _ *Service, a, b *Engine, _, _ cluster.Bucket) {
-		b.Faults(func(op Op) Fault {
+		b.Faults(func(op Operation) Fault {
 			switch {
 			case op.Name != "message":
 				return Fault{}
@@ -415,7 +415,7 @@ func TestRequestsAreLostAndDoubled(t *testing.T) {
 		} {
 			asked.Store(0)
 			for _, e := range []*Engine{a, b} {
-				e.Faults(func(op Op) Fault {
+				e.Faults(func(op Operation) Fault {
 					if op.Name == c.name {
 						return c.fault
 					}

@@ -33,7 +33,7 @@ func (e *Engine) ask(ctx context.Context, name, subject string, body []byte) ite
 			return
 		}
 		responses := make(chan result[[]byte], 1024) // the next ones are lost
-		lost, err := e.start(ctx, Op{Name: name, Subject: subject}, func(f Fault) { e.request(f, subject, bytes.Clone(body), responses) })
+		lost, err := e.start(ctx, Operation{Name: name, Subject: subject}, func(f Fault) { e.request(f, subject, bytes.Clone(body), responses) })
 		if err != nil {
 			yield(nil, fmt.Errorf("%s to %s: %w", name, subject, err))
 			return
@@ -72,9 +72,9 @@ func (e *Engine) request(f Fault, subject string, body []byte, responses chan<- 
 				e.respond(Fault{DelayResult: f.DelayResult, LoseResult: f.LoseResult}, func() { respond(result[[]byte]{value: response}) })
 			}
 			push := func() { a.pool.Push(bytes.Clone(body), func(response []byte) { a.respond(response, arrive) }) }
-			other.receive(Op{Name: "question", Subject: subject}, push)
+			other.receive(Operation{Name: "question", Subject: subject}, push)
 			if f.Double {
-				other.receive(Op{Name: "question", Subject: subject}, push)
+				other.receive(Operation{Name: "question", Subject: subject}, push)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (e *Engine) Answer(ctx context.Context, subject string, f func(context.Cont
 		return nil, err
 	}
 	a := &answer{engine: e, subject: subject, pool: answers.New(f)}
-	_, err := call(ctx, e, Op{Name: "answer", Subject: subject}, func() (bool, error) {
+	_, err := call(ctx, e, Operation{Name: "answer", Subject: subject}, func() (bool, error) {
 		if !slices.Contains(e.answers, a) && !a.stopped {
 			e.answers = append(e.answers, a)
 		}
@@ -126,7 +126,7 @@ func (a *answer) respond(response []byte, arrive func([]byte)) {
 	e := a.engine
 	e.service.mu.Lock()
 	defer e.service.mu.Unlock()
-	f := e.fault(Op{Name: "response", Subject: a.subject})
+	f := e.fault(Operation{Name: "response", Subject: a.subject})
 	if e.cut || e.denied || f.Lose || len(response) > cluster.MaxMessage {
 		return
 	}

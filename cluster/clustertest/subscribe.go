@@ -16,7 +16,7 @@ func (e *Engine) Publish(subject string, body []byte) error {
 		return err
 	}
 	body = bytes.Clone(body)
-	_, err := e.start(context.Background(), Op{Name: "publish", Subject: subject}, func(f Fault) {
+	_, err := e.start(context.Background(), Operation{Name: "publish", Subject: subject}, func(f Fault) {
 		e.publish(subject, body)
 		if f.Double {
 			e.publish(subject, body)
@@ -32,14 +32,14 @@ func (e *Engine) publish(subject string, body []byte) {
 	for _, other := range e.service.engines {
 		for _, sub := range other.subscriptions {
 			if sub.subject == subject && other != e {
-				other.receive(Op{Name: "message", Subject: subject}, func() { sub.push(bytes.Clone(body)) })
+				other.receive(Operation{Name: "message", Subject: subject}, func() { sub.push(bytes.Clone(body)) })
 			}
 		}
 	}
 }
 
 // receive lets a message arrive at this Engine, unless a fault decides otherwise.
-func (e *Engine) receive(op Op, arrive func()) {
+func (e *Engine) receive(op Operation, arrive func()) {
 	if e.cut {
 		return
 	}
@@ -88,7 +88,7 @@ func (e *Engine) Subscribe(ctx context.Context, subject string, f func(cluster.M
 		engine: e, subject: subject, deliver: f,
 		stopped: make(chan struct{}), ended: make(chan struct{}), ready: make(chan struct{}, 1),
 	}
-	_, err := call(ctx, e, Op{Name: "subscribe", Subject: subject}, func() (bool, error) {
+	_, err := call(ctx, e, Operation{Name: "subscribe", Subject: subject}, func() (bool, error) {
 		if !sub.forgotten && !slices.Contains(e.subscriptions, sub) {
 			e.subscriptions = append(e.subscriptions, sub)
 		}

@@ -94,7 +94,7 @@ func (e *Engine) changed(bucket string, entry cluster.Entry) {
 		if w.bucket != bucket || !strings.HasPrefix(entry.Key, w.prefix) || e.cut || e.frozen != nil {
 			continue // after Heal and Thaw it gets everything again
 		}
-		f := e.fault(Op{Name: "change", Subject: bucket, Key: entry.Key})
+		f := e.fault(Operation{Name: "change", Subject: bucket, Key: entry.Key})
 		if f.Lose {
 			e.refresh(w)
 			continue

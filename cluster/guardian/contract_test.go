@@ -35,7 +35,7 @@ func TestContractOfAGuardedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer listener.Close()
-		a, err = Run().Open(t.Context(), roleCommand("relay", socketVariable+"="+listener.Addr().String()), later())
+		a, err = Start().Open(t.Context(), roleCommand("relay", socketVariable+"="+listener.Addr().String()), later())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestSuitesOfAGuardedServer(t *testing.T) {
 type guardedEcho struct{}
 
 func (guardedEcho) Open(ctx context.Context) (transport.Link, error) {
-	link, err := Run().Open(ctx, roleCommand("echo server"), later())
+	link, err := Start().Open(ctx, roleCommand("echo server"), later())
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,10 @@
 // Package guardian starts servers that must not outlive a deadline, whatever becomes of the
 // program that started them. A cluster starts its exclusive servers so (ADR-0079).
 //
-// A program calls [Run] first in main, and hands the [Guardian] on:
+// A program calls [Start] first in main, and hands the [Guardian] on:
 //
 //	func main() {
-//		guard := guardian.Run()
+//		guard := guardian.Start()
 //		…
 //	}
 //
@@ -28,7 +28,7 @@
 //
 // On other Unix systems only the process group of the server is ended. If the inner guardian is
 // killed there, the server sees only the end of its input when the link is closed. On Windows
-// there is no guardian: Run returns nil.
+// there is no guardian: Start returns nil.
 //
 // A guardian cannot end what does not descend from the server, such as containers and services
 // that it has others start; a process with another user's rights; a process that the kernel

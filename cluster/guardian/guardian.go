@@ -7,18 +7,18 @@ import (
 )
 
 // A Guardian starts servers that end at a deadline; see the package documentation. Get one from
-// Run. It may be used by any number of servers at the same time.
+// Start. It may be used by any number of servers at the same time.
 type Guardian struct {
 	program string // what starts this program again
 	err     error  // why that is unknown
 }
 
-// Run returns a Guardian for the servers of this program. Call it first in main, before
+// Start returns a Guardian for the servers of this program. Call it first in main, before
 // anything reads os.Args, also in TestMain: in a process that was started as a guardian, it
 // guards its server, ends the process when that has ended, and does not return.
 //
-// On Windows, and other systems that are not known to work, Run returns nil.
-func Run() *Guardian {
+// On Windows, and other systems that are not known to work, Start returns nil.
+func Start() *Guardian {
 	if !supported {
 		return nil
 	}
@@ -39,4 +39,4 @@ func thisProgram() (string, error) {
 	return program, err
 }
 
-var errNone = errors.New("guardian: there is no Guardian: it comes from guardian.Run, which returns nil on this system")
+var errNone = errors.New("guardian: there is no Guardian: it comes from guardian.Start, which returns nil on this system")

@@ -17,7 +17,7 @@ func serve([]string) {}
 // A Link is a link to a guarded server. There is none on this system.
 type Link struct{ transport.Link }
 
-// Open returns an error: Run returns nil on this system.
+// Open returns an error: Start returns nil on this system.
 func (g *Guardian) Open(context.Context, *stdio.Command, time.Time) (*Link, error) {
 	return nil, errNone
 }

@@ -35,7 +35,7 @@ type guarded struct {
 
 func open(t *testing.T, server *stdio.Command, until time.Time) *guarded {
 	t.Helper()
-	link, err := Run().Open(t.Context(), server, until)
+	link, err := Start().Open(t.Context(), server, until)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestAFailedStartIsReported(t *testing.T) {
 	}
 	for _, server := range []*stdio.Command{{Path: "bowline-no-such-command"}, {Path: "/bowline/none"}, {Path: script}, {Path: "/"}, {}} {
 		_, want := server.Open(t.Context())
-		_, got := Run().Open(t.Context(), server, later())
+		_, got := Start().Open(t.Context(), server, later())
 		var start *transport.StartError
 		if !errors.As(got, &start) || got.Error() != want.Error() || errors.Is(got, fs.ErrNotExist) != errors.Is(want, fs.ErrNotExist) {
 			t.Errorf("got %v, want %v", got, want)
@@ -176,7 +176,7 @@ func TestAFailedStartIsReported(t *testing.T) {
 // Guarantees: G-0079.1
 func TestNothingStartsAfterItsDeadline(t *testing.T) {
 	lock := newLock(t)
-	if _, err := Run().Open(t.Context(), roleCommand("stubborn", lock.variable()), time.Now()); err == nil || !strings.Contains(err.Error(), "deadline passed") {
+	if _, err := Start().Open(t.Context(), roleCommand("stubborn", lock.variable()), time.Now()); err == nil || !strings.Contains(err.Error(), "deadline passed") {
 		t.Errorf("got %v, want that the deadline has passed", err)
 	}
 	slow := roleCommand("stubborn", lock.variable())
@@ -187,7 +187,7 @@ func TestNothingStartsAfterItsDeadline(t *testing.T) {
 		stop()
 		return err
 	}
-	if _, err := Run().Open(stopped, slow, later()); !errors.Is(err, context.Canceled) {
+	if _, err := Start().Open(stopped, slow, later()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	lock.awaitFree(t, slack)
@@ -394,7 +394,7 @@ func TestNoDescriptorOfAGuardedServerIsLeft(t *testing.T) {
 	wait(t, exits.lost, "loss")
 	exits.close(0)
 	exits.Renew(later()) // it has no effect
-	if _, err := Run().Open(t.Context(), &stdio.Command{Path: "/bowline/none"}, later()); err == nil {
+	if _, err := Start().Open(t.Context(), &stdio.Command{Path: "/bowline/none"}, later()); err == nil {
 		t.Error("a missing program was started")
 	}
 	if after := descriptors(t); !slices.Equal(before, after) {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	guard := Run()
+	guard := Start()
 	if role := os.Getenv(roleVariable); role != "" {
 		playRole(guard, role)
 		return

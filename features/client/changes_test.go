@@ -145,7 +145,7 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 	}{
 		"denied": {connecting(&streamable.Client{URL: denying}, hangs), []error{client.ErrUnavailable, client.ErrDenied}},
 		"no login": {connecting(openFunc(func(context.Context) (transport.Link, error) {
-			return nil, &auth.LoginError{Err: auth.ErrNobody}
+			return nil, &auth.LoginError{Err: auth.ErrUnanswered}
 		}), hangs), []error{client.ErrUnavailable, client.ErrDenied}},
 		"incompatible": {connecting(&streamable.Client{URL: other}, hangs), []error{client.ErrUnavailable, client.ErrIncompatible}},
 		"in time":      {connecting(&streamable.Client{URL: "http://" + refusing.address}, time.Second), []error{client.ErrUnavailable, client.ErrTimedOut}},

@@ -29,7 +29,7 @@ func Decline() (*protocol.ElicitResult, error) {
 }
 
 // Dismiss returns the answer for a user who did not decide, and for instance closed
-// the form.
+// the form: in MCP the action "cancel", which cancels no call.
 func Dismiss() (*protocol.ElicitResult, error) {
 	return &protocol.ElicitResult{Action: protocol.ElicitCancel}, nil
 }

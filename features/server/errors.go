@@ -35,7 +35,7 @@ var (
 	// ErrDeclined means that the user said no.
 	ErrDeclined = errors.New("the user declined")
 
-	// ErrDismissed means that the user gave no answer.
+	// ErrDismissed means that the user gave no answer: in MCP the action "cancel".
 	ErrDismissed = errors.New("the user gave no answer")
 
 	// ErrUnanswered means that no answer came and none will come: the question

@@ -14,12 +14,6 @@ import (
 	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
-// Files returns the files of a trail, the oldest first.
-func Files(path string) ([]string, error) {
-	old, err := oldFiles(path)
-	return append(old, path), err
-}
-
 // OpenFiles opens the file of the newest records, which the caller closes, and names the full ones before it, the oldest first. Together they have the whole trail, also while
 // it is written: for a moment, when a full file makes room for the next one, none has the path. Then OpenFiles looks again, for a second.
 func OpenFiles(path string) (full []string, newest *os.File, err error) {

@@ -9,7 +9,7 @@ import (
 
 // playRole does not return in a process that a test has started.
 func playRole() {
-	guard := guardian.Run()
+	guard := guardian.Start()
 	locked.Play()
 	playNode(guard)
 }

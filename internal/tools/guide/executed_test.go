@@ -39,7 +39,7 @@ type scenario struct {
 // Authorize and Challenged implement transport.Authorizer.
 func (s *scenario) Authorize(context.Context, *http.Request) error {
 	if s.noLogin.Load() {
-		return &auth.LoginError{Resource: "x", Err: auth.ErrNobody}
+		return &auth.LoginError{Resource: "x", Err: auth.ErrUnanswered}
 	}
 	return nil
 }

@@ -122,11 +122,14 @@ func (g *gateways) recorded(machine func(node int) string) (answers map[string]i
 
 // answersIn counts the answers to calls that a trail has. It is whole: its file of now, and those before it that were full.
 func answersIn(path string, answers map[string]int) error {
-	files, err := audit.Files(path)
+	full, newest, err := audit.OpenFiles(path)
 	if err != nil {
 		return err
 	}
-	for _, name := range files {
+	if err := newest.Close(); err != nil {
+		return err
+	}
+	for _, name := range append(full, path) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return err

@@ -11,6 +11,6 @@ import (
 func main() {
 	// Before anything else: this process may be the guardian of a server of which a cluster has one, and then
 	// it does not go on as a command.
-	guard := guardian.Run()
+	guard := guardian.Start()
 	command.Main(command.Extras{Traces: newTraceExporter, Trails: sendTrail, Cluster: member.Engines{Open: joinEngine, Running: embedded.Running, Guardian: guard}})
 }

@@ -14,7 +14,7 @@ type Engines struct {
 	// Open returns the engine of a cluster.
 	Open func(context.Context, EngineOptions) (cluster.Engine, error)
 
-	// Guardian ends servers that one node runs at a time, whatever becomes of that node; see guardian.Run. Nil: a server may outlive its node for a while.
+	// Guardian ends servers that one node runs at a time, whatever becomes of that node; see guardian.Start. Nil: a server may outlive its node for a while.
 	Guardian *guardian.Guardian
 
 	// Running reports whether a process of this machine runs the engine of a folder.
