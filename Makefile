@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test npm race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet attacks ci
+.PHONY: help check test npm site race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet attacks ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/actor ./internal/architecture ./internal/tools/guarantees
@@ -18,6 +18,9 @@ test: ## every test that needs only Go: go test work
 
 npm: ## the tests with the SDKs and servers of others, which npm installs
 	.ci/run npm
+
+site: ## the documentation as pages in site/.vitepress/dist, with every link followed, looked at in Chromium (npm)
+	.ci/run site
 
 race: ## every test under the race detector, shuffled
 	.ci/run race

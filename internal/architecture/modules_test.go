@@ -158,7 +158,8 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 	for step, body := range map[string]string{
 		"test":      "step_test() { go test work; }",
 		"npm":       `(cd peers && go vet -tags "$tags" . && go test -tags "$tags" .)`,
-		"browser":   `go test -tags "$tags" -count=1 . `,
+		"browser":   `go test -tags "$tags" -count=1 -skip '^TestSite' . `,
+		"site":      `go test -tags "$tags" -count=1 -run '^TestSite' . `,
 		"telemetry": "go test -tags prometheus ",
 		"nodes":     "go test -tags cluster ",
 		"install":   "go test -tags install ",
