@@ -64,11 +64,11 @@ func (s *impatientServer) reply(f frame) []string {
 	case protocol.MethodDiscover:
 		response = []string{f.result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true}},"serverInfo":{"name":"s","version":"1"}}`)}
 	case protocol.MethodListTools:
-		response = []string{f.result(`{"resultType":"complete","ttlMs":1000,"cacheScope":"private","tools":[{"name":"t","inputSchema":{"type":"object"}}]}`)}
+		response = []string{f.result(`{"resultType":"complete","ttlMs":1000,"cacheScope":"private","tools":[{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}]}`)}
 	case protocol.MethodReadResource:
 		response = []string{f.result(`{"resultType":"complete","contents":[{"uri":"x://a","text":"a"}]}`)}
 	case protocol.MethodCallTool:
-		response = []string{f.result(`{"resultType":"complete","content":[{"type":"text","text":"done"}]}`)}
+		response = []string{f.result(`{"resultType":"complete","content":[{"type":"text","text":"done"}],"structuredContent":{}}`)}
 	default:
 		response = []string{f.result(`{"resultType":"complete"}`)}
 	}
@@ -114,7 +114,8 @@ func TestServerThatDoesNotWait(t *testing.T) {
 				}
 				return all
 			}
-			look := func(_ context.Context, session *client.Session) {
+			look := func(ctx context.Context, session *client.Session) {
+				client.Asking(ctx)
 				_ = fmt.Sprint(session.Server(), session.Status(), session.Name(), session.Endpoint())
 			}
 			o := client.Options{
@@ -152,10 +153,18 @@ func TestServerThatDoesNotWait(t *testing.T) {
 						_, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: "x://a"})
 						return err
 					},
-					"subscribe":   func(ctx context.Context) error { return session.Subscribe(ctx, &protocol.SubscribeParams{URI: "x://a"}) },
-					"unsubscribe": func(ctx context.Context) error { return session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: "x://a"}) },
-					"level":       func(ctx context.Context) error { return session.SetLogLevel(ctx, protocol.LogError) },
-					"ping":        session.Ping,
+					"relay": func(ctx context.Context) error {
+						_, err := session.Relay(ctx, protocol.MethodCallTool, []byte(`{"name":"t"}`))
+						return err
+					},
+					"subscribe": func(ctx context.Context) error {
+						return session.Subscribe(ctx, &protocol.SubscribeParams{URI: "x://a"})
+					},
+					"unsubscribe": func(ctx context.Context) error {
+						return session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: "x://a"})
+					},
+					"level": func(ctx context.Context) error { return session.SetLogLevel(ctx, protocol.LogError) },
+					"ping":  session.Ping,
 					"start": func(ctx context.Context) error {
 						task, err := session.StartTool(ctx, &protocol.CallToolParams{Name: "t"})
 						if err == nil {
@@ -173,7 +182,7 @@ func TestServerThatDoesNotWait(t *testing.T) {
 				}
 				var program sync.WaitGroup
 				for range rapid.IntRange(0, 12).Draw(t, "calls") {
-					name := rapid.SampledFrom([]string{"call", "list", "read", "subscribe", "unsubscribe", "level", "ping", "start", "watch", "clear"}).Draw(t, "call")
+					name := rapid.SampledFrom([]string{"call", "list", "read", "relay", "subscribe", "unsubscribe", "level", "ping", "start", "watch", "clear"}).Draw(t, "call")
 					patience := time.Duration(rapid.SampledFrom([]int{0, 1, 100_000}).Draw(t, "patience")) * time.Millisecond
 					program.Go(func() {
 						ctx, cancel := context.WithTimeout(context.Background(), patience)
