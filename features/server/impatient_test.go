@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,15 +13,13 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/peertest"
+	"github.com/bowline-mcp/bowline/internal/impatient"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// These are what an impatient client sends: ID is the id of the message, and OTHER that of an earlier one or of a question of the server.
+// These are what an impatient client sends.
 var (
 	impatientRequests = []string{
 		`{"jsonrpc":"2.0","id":ID,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`,
@@ -43,7 +40,7 @@ var (
 		modern("ID", "tools/call", `"name":"work","arguments":{}`),
 		modern("ID", "resources/read", `"uri":"x://a"`),
 	}
-	impatientNotifications = []string{
+	impatientOthers = []string{
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`,
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":OTHER}}`,
@@ -114,54 +111,11 @@ func TestClientThatDoesNotWait(t *testing.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
 			s := impatientServer()
 			ours, theirs := inmem.Pipe(inmem.Options{})
-			var mu sync.Mutex
-			responses, others := make(map[string]int), []string{`0`}
-			ours.Bind(peertest.Receive(func(in transport.Inbound) {
-				mu.Lock()
-				defer mu.Unlock()
-				items, err := jsonrpc.DecodeBatch(in.Frame, jsonrpc.Limits{})
-				if err != nil {
-					m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-					if err != nil {
-						t.Errorf("%s: %v", in.Frame, err)
-					}
-					items = []jsonrpc.Item{{Message: m}}
-				}
-				for _, item := range items {
-					switch id := string(item.Message.ID.Append(nil)); item.Message.Kind {
-					case jsonrpc.KindRequest:
-						others = append(others, id)
-					case jsonrpc.KindResult, jsonrpc.KindError:
-						responses[id]++
-					}
-				}
-			}))
-			ours.Grant(transport.Main, 1000)
+			peer := impatient.New(ours)
 			s.Accept(theirs)
 			var program sync.WaitGroup
-			sent, mayLack := 0, make(map[string]bool) // an answer: cancelled, or refused with all of a batch
 			for range rapid.IntRange(1, 20).Draw(t, "frames") {
-				var frame string
-				if rapid.IntRange(0, 2).Draw(t, "kind") > 0 {
-					sent++
-					frame = strings.ReplaceAll(rapid.SampledFrom(impatientRequests).Draw(t, "request"), "ID", fmt.Sprint(sent))
-					mayLack[fmt.Sprint(sent)] = frame[0] == '['
-				} else {
-					mu.Lock()
-					asked := others
-					mu.Unlock()
-					frame = rapid.SampledFrom(impatientNotifications).Draw(t, "notification")
-					other := fmt.Sprint(rapid.IntRange(0, sent).Draw(t, "other"))
-					if strings.Contains(frame, "cancelled") {
-						mayLack[other] = true
-					} else {
-						other = asked[rapid.IntRange(0, 100).Draw(t, "asked")%len(asked)]
-					}
-					frame = strings.ReplaceAll(frame, "OTHER", other)
-				}
-				for errors.Is(ours.Send(transport.Outbound{Frame: []byte(frame)}), transport.ErrBusy) {
-					synctest.Wait()
-				}
+				peer.Send(t, impatientRequests, impatientOthers)
 				switch rapid.IntRange(0, 5).Draw(t, "meanwhile") {
 				case 0:
 					synctest.Wait()
@@ -181,19 +135,11 @@ func TestClientThatDoesNotWait(t *testing.T) {
 					})
 				}
 			}
-			if rapid.Bool().Draw(t, "leaves at once") {
-				ours.Close(0)
-			} else {
+			if !rapid.Bool().Draw(t, "leaves at once") {
 				pass(time.Hour) // what nobody answers expires
-				mu.Lock()
-				for i := 1; i <= sent; i++ {
-					if n := responses[fmt.Sprint(i)]; n > 1 || n == 0 && !mayLack[fmt.Sprint(i)] {
-						t.Errorf("request %d was answered %d times", i, n)
-					}
-				}
-				mu.Unlock()
-				ours.Close(0)
+				peer.Check(t)
 			}
+			ours.Close(0)
 			program.Wait()
 			synctest.Wait()
 			if err := s.Close(context.Background()); err != nil && !errors.As(err, new(*conn.StuckError)) {
