@@ -23,7 +23,7 @@ import (
 const prefix = "github.com/bowline-mcp/bowline"
 
 // released are the folders of the modules that people install, each after those that it requires.
-var released = []string{".", "auth/keyring", "telemetry/otel", "cluster/nats", "cluster/nats/embedded", "gateway/gosdk", "cmd/bowline", "cmd/bowline/full/bowline"}
+var released = []string{".", "auth/keyring", "telemetry/otel", "cluster/nats", "cluster/nats/embedded", "gateway/gosdk", "transport/websocket", "cmd/bowline", "cmd/bowline/full/bowline"}
 
 // modulePath is the path of the module in a folder.
 func modulePath(folder string) string { return path.Join(prefix, folder) }

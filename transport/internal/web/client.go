@@ -163,7 +163,7 @@ func strip(header http.Header) {
 func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	response, err := do(client, request)
 	switch {
-	case err == nil && response.StatusCode == http.StatusSwitchingProtocols: // the body is the connection itself, which no context ends
+	case err == nil && response.StatusCode == http.StatusSwitchingProtocols && request.Header.Get("Upgrade") == "": // the body is the connection itself, which no context ends
 		_ = response.Body.Close()
 		return nil, &transport.StatusError{Status: response.StatusCode, Body: "it switches to another protocol"}
 	case err == nil:

@@ -1,0 +1,155 @@
+package websocket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+
+	ws "github.com/coder/websocket"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Guarantees: G-0108.2
+func TestAnAddressThatIsNone(t *testing.T) {
+	for url, want := range map[string]string{
+		"http://host/":         `transport: endpoint "http://host/": the scheme is "http", not ws or wss`,
+		"ws:///mcp":            `transport: endpoint "ws:///mcp": the host is missing`,
+		"ws://u:secret@host:x": `transport: endpoint "": invalid port ":x" after host`,
+	} {
+		c := &Client{URL: url}
+		var refused *transport.URLError
+		if err := c.Check(); !errors.As(err, &refused) || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", url, err, want)
+		}
+		if _, err := c.Open(t.Context()); !errors.As(err, &refused) || c.Traits() != (transport.Traits{}) {
+			t.Errorf("%s: Open has got %v", url, err)
+		}
+	}
+	c := &Client{URL: "wss://u:secret@host:1/mcp?token=x"}
+	if got, want := c.Traits(), (transport.Traits{Name: "host:1", Endpoint: "wss://host:1"}); c.Check() != nil || got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A tokens gives the second attempt a token.
+type tokens struct{ token string }
+
+func (a *tokens) Authorize(_ context.Context, r *http.Request) error {
+	r.Header.Set("Authorization", a.token)
+	return nil
+}
+
+func (a *tokens) Challenged(_ context.Context, _ *http.Request, refused *transport.StatusError) (bool, error) {
+	again := a.token == ""
+	a.token = "Bearer " + refused.Challenge
+	return again, nil
+}
+
+// What goes wrong in a handshake has an error with a type, and without the address, which may hold secrets. A link has none of it.
+//
+// Guarantees: G-0108.2
+func TestAHandshakeThatFails(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/denied", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not you", http.StatusForbidden) })
+	mux.HandleFunc("/challenged", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer x" || r.Header.Get("Other") != "y" {
+			w.Header().Set("WWW-Authenticate", "x")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		http.Error(w, "it has the token", http.StatusTeapot)
+	})
+	mux.HandleFunc("/elsewhere", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://other.example/mcp", http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/denied", http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) {
+		conn, err := ws.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _, _ = conn.Read(r.Context()) // until the client has gone
+		conn.CloseNow()
+	})
+	mux.HandleFunc("/odd", func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+		_ = conn.Close()
+	})
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	status := func(n int, body string) func(error) bool {
+		return func(err error) bool {
+			var refused *transport.StatusError
+			return errors.As(err, &refused) && refused.Status == n && strings.Contains(refused.Body, body)
+		}
+	}
+	for path, want := range map[string]func(error) bool{
+		"/denied":     status(http.StatusForbidden, "not you"),
+		"/here":       status(http.StatusForbidden, "not you"),
+		"/challenged": status(http.StatusTeapot, "it has the token"),
+		"/elsewhere":  status(http.StatusTemporaryRedirect, "other.example"),
+		"/none":       status(http.StatusNotFound, ""),
+		"/other":      func(err error) bool { return errors.Is(err, ErrSubprotocol) },
+		"/odd":        func(err error) bool { return err != nil },
+	} {
+		c := &Client{URL: "ws" + strings.TrimPrefix(s.URL, "http") + path + "?secret", Header: http.Header{"Other": {"y"}}, Authorizer: &tokens{}}
+		if _, err := c.Open(t.Context()); !want(err) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %v (%T)", path, err, err)
+		}
+	}
+	s.Close()
+	var unreachable *transport.UnreachableError
+	if _, err := (&Client{URL: "ws" + strings.TrimPrefix(s.URL, "http")}).Open(t.Context()); !errors.As(err, &unreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v, want an UnreachableError", err)
+	}
+}
+
+// The context limits Open, and not the life of the link.
+//
+// Guarantees: G-0014.1
+func TestTheContextOfOpen(t *testing.T) {
+	entered, over := make(chan struct{}, 1), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-over
+	}))
+	defer s.Close()
+	defer close(over)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("no longer wanted")
+	go func() {
+		<-entered
+		cancel(reason)
+	}()
+	if _, err := (&Client{URL: "ws" + strings.TrimPrefix(s.URL, "http")}).Open(ctx); !errors.Is(err, reason) {
+		t.Errorf("got %v, want %v", err, reason)
+	}
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	links := make(chan transport.Link, 1)
+	link, err := listen(t, func(link transport.Link) { links <- link }).Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close(0)
+	cancel(io.EOF)
+	ours, theirs := record(link, 1), <-links
+	record(theirs, 1)
+	if err := theirs.Send(transport.Outbound{Frame: []byte("1")}); err != nil || ours.next(t) != "1" {
+		t.Errorf("after the end of the context of Open: %v", err)
+	}
+}
