@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/inmem"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // These are what an impatient client sends.
@@ -143,6 +147,80 @@ func TestClientThatDoesNotWait(t *testing.T) {
 			program.Wait()
 			synctest.Wait()
 			if err := s.Close(context.Background()); err != nil && !errors.As(err, new(*conn.StuckError)) {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	})
+}
+
+// Clients of one session over HTTP send at the same time whatever they like, listen, go on with streams, leave in the middle, and delete the session. Each
+// request gets one response at most, each HTTP request ends, and nothing stays.
+//
+// Guarantees: G-0003.10
+func TestHTTPClientsThatDoNotWait(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, func(t *rapid.T) {
+			s := impatientServer()
+			o := streamable.HandlerOptions{JSONOnly: rapid.Bool().Draw(t, "JSON only")}
+			if rapid.Bool().Draw(t, "keeps events") {
+				o.EventStore = new(streamable.MemoryStore)
+			}
+			h := streamable.NewHandler(s, o)
+			session := ""
+			ask := func(ctx context.Context, method, body, last string) *httptest.ResponseRecorder {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequestWithContext(ctx, method, "http://127.0.0.1/mcp", strings.NewReader(body))
+				r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+				if session != "" {
+					r.Header.Set("Mcp-Session-Id", session)
+				}
+				if last != "" {
+					r.Header.Set("Last-Event-ID", last)
+				}
+				h.ServeHTTP(w, r)
+				return w
+			}
+			if rapid.Bool().Draw(t, "initialized") {
+				w := ask(context.Background(), http.MethodPost, strings.ReplaceAll(impatientRequests[0], "ID", "0"), "")
+				session = w.Header().Get("Mcp-Session-Id")
+			}
+			all, end := context.WithCancel(context.Background())
+			var requests sync.WaitGroup
+			for i := range rapid.IntRange(1, 20).Draw(t, "requests") {
+				id, method, body, last := fmt.Sprint(i+1), http.MethodPost, "", ""
+				switch kind := rapid.IntRange(0, 9).Draw(t, "kind"); kind {
+				case 0:
+					method = http.MethodGet
+				case 1:
+					method, last = http.MethodGet, rapid.SampledFrom([]string{"0", "1", "1-1", "2-1", "9-9"}).Draw(t, "last")
+				case 2:
+					method = http.MethodDelete
+				case 3, 4:
+					body = strings.ReplaceAll(rapid.SampledFrom(impatientOthers).Draw(t, "other"), "OTHER", fmt.Sprint(rapid.IntRange(0, i).Draw(t, "earlier")))
+				default:
+					body = strings.ReplaceAll(rapid.SampledFrom(impatientRequests).Draw(t, "request"), "ID", id)
+				}
+				ctx, cancel := all, end
+				if rapid.IntRange(0, 3).Draw(t, "leaves") == 0 {
+					ctx, cancel = context.WithTimeout(all, time.Duration(rapid.IntRange(0, 2000).Draw(t, "after"))*time.Millisecond)
+				}
+				requests.Go(func() {
+					w := ask(ctx, method, body, last)
+					if ctx != all {
+						cancel()
+					}
+					if n := strings.Count(w.Body.String(), `"id":`+id+`,"result"`); n > 1 {
+						t.Errorf("%s: %d results in %s", body, n, w.Body)
+					}
+				})
+				if rapid.IntRange(0, 3).Draw(t, "waits") == 0 {
+					synctest.Wait()
+				}
+			}
+			pass(time.Hour) // what nobody answers expires
+			end()
+			requests.Wait()
+			if err := errors.Join(h.Close(time.Second), s.Close(context.Background())); err != nil {
 				t.Errorf("Close: %v", err)
 			}
 		})
