@@ -1,13 +1,13 @@
-// Agent lets a model call the tools of several servers. Its model is a script, so that it runs
+// Agent lets a model call the tools of several servers. Without MODEL_URL its model is a script, so that it runs
 // without one.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"strings"
 	"time"
 
@@ -16,41 +16,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
-)
-
-// These are what every API of a model has, under other names.
-type (
-	// A Function is what the model may call.
-	Function struct {
-		Name        string // of letters, digits, _ and -, at most 64
-		Description string
-		Schema      json.RawMessage // of the arguments
-	}
-
-	// A Use is a call that the model wants.
-	Use struct {
-		ID, Name  string
-		Arguments json.RawMessage
-	}
-
-	// An Output answers a Use.
-	Output struct {
-		ID      string
-		IsError bool
-		Parts   []Part
-	}
-
-	// A Part is a text, or an image or sound with its type.
-	Part struct {
-		Text     string
-		MIMEType string
-		Data     []byte
-	}
-
-	// A Model answers what it was given last with calls, or at the end with a text.
-	Model interface {
-		Next(ctx context.Context, functions []Function, outputs []Output) (uses []Use, text string, err error)
-	}
 )
 
 // A toolbox maps what the model calls to the tools of the servers.
@@ -182,6 +147,18 @@ func converse(ctx context.Context, c *client.Client, model Model) (string, error
 	return "", fmt.Errorf("the model has not answered after %d turns", turns)
 }
 
+// chooseModel returns the model that the environment names, with the question of the command line, or a script. The script
+// needs no model server.
+func chooseModel() Model {
+	url := os.Getenv("MODEL_URL")
+	if url == "" {
+		return &script{}
+	}
+	model := &chat{URL: url, Key: os.Getenv("MODEL_KEY"), Name: os.Getenv("MODEL")}
+	model.ask(strings.Join(os.Args[1:], " "))
+	return model
+}
+
 func run(ctx context.Context) (err error) {
 	c := client.New(protocol.Implementation{Name: "agent", Version: "1.0"}, client.Options{})
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
@@ -199,7 +176,7 @@ func run(ctx context.Context) (err error) {
 	if err := c.AwaitReady(starting); err != nil {
 		log.Print(err) // the others can be used
 	}
-	text, err := converse(ctx, c, &script{})
+	text, err := converse(ctx, c, chooseModel())
 	fmt.Println(text)
 	return err
 }
