@@ -21,6 +21,7 @@ var (
 	filesystem         = npmPackage{name: "@modelcontextprotocol/server-filesystem", version: "2026.8.31", short: "filesystem"}
 	memory             = npmPackage{name: "@modelcontextprotocol/server-memory", version: "2026.8.31", short: "memory"}
 	playwright         = npmPackage{name: "@playwright/mcp", version: "0.0.83", short: "playwright"}
+	fastMCP            = npmPackage{name: "fastmcp", version: "4.20.16", short: "fastmcp"}
 	mcpProxy           = npmPackage{name: "mcp-proxy", version: "6.7.19", short: "mcp-proxy"}
 	typeScriptV1       = npmPackage{name: "@modelcontextprotocol/sdk", version: "1.32.2", short: "sdk"}
 	typeScriptClientV2 = npmPackage{name: "@modelcontextprotocol/client", version: "2.4.0", short: "client"}
@@ -34,7 +35,7 @@ var (
 func (p npmPackage) title() string { return p.name + " " + p.version }
 
 func npmPackages() []npmPackage {
-	return []npmPackage{everything, filesystem, memory, playwright, mcpProxy, typeScriptV1, typeScriptClientV2, typeScriptServerV2}
+	return []npmPackage{everything, filesystem, memory, playwright, fastMCP, mcpProxy, typeScriptV1, typeScriptClientV2, typeScriptServerV2}
 }
 
 // folder returns the folder of the package in the cache that all runs share.

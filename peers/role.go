@@ -13,8 +13,9 @@ func roles() map[string]func(ctx context.Context, arguments []string) error {
 		"bowline": serveBowline, // arguments: the revisions to support; none means all
 		"go-sdk":  serveGoSDK,
 		"mcp-go":  serveMCPGo,
-		"http":    handle,  // arguments: a name from handlers, and the revisions
-		"witness": witness, // arguments: an address, and a command to run
+		"add":     serveAdd, // arguments: the name of an SDK
+		"http":    handle,   // arguments: a name from handlers, and the revisions
+		"witness": witness,  // arguments: an address, and a command to run
 	}
 }
 

@@ -3,6 +3,7 @@
 //	peer go-sdk
 //	peer mcp-go
 //	peer bowline [revision...]
+//	peer add bowline|go-sdk|mcp-go
 //	peer http bowline|go-sdk|mcp-go [revision...]
 //	peer witness <address> <command> [argument...]
 package main
