@@ -1,4 +1,4 @@
-// Jobs works on a queue of jobs, each a call of a tool, and loses none when it is told to end.
+// Worker works on a queue of jobs, each a call of a tool, and loses none when it is told to end.
 package main
 
 import (
@@ -89,7 +89,7 @@ func show(o Outcome) {
 func run(ctx context.Context, cities []string) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	c := client.New(protocol.Implementation{Name: "jobs", Version: "1.0"}, client.Options{})
+	c := client.New(protocol.Implementation{Name: "worker", Version: "1.0"}, client.Options{})
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
 	session, err := c.Start(ctx, "weather", &stdio.Command{Path: "weather"})
 	if err != nil {
