@@ -129,7 +129,7 @@ func open(t *testing.T, p *place) *tab {
 	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil { // with this context the browser ends
 		t.Fatalf("chromium does not start: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	t.Cleanup(cancel)
 	return &tab{t, ctx, "http://" + p.at}
 }
