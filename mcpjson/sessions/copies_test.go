@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -105,7 +107,7 @@ func TestCopies(t *testing.T) {
 }
 
 // A copy has what EachCopy and LoginCopy give it, or what Each and Login do where these are not set. One that has ended by itself is started again, as a session is, also if
-// who wants it has given up meanwhile. The login of each is closed once, when it ends.
+// who wants it has given up meanwhile; an Apply only ends what is left of it. The login of each is closed once, when it ends.
 //
 // Guarantees: G-0041.8, G-0041.10
 func TestWhatACopyIsGiven(t *testing.T) {
@@ -120,20 +122,26 @@ func TestWhatACopyIsGiven(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.Bubble(t, func(t *testing.T) {
+				var mu sync.Mutex
 				var did []string
+				note := func(what string) {
+					mu.Lock()
+					defer mu.Unlock()
+					did = append(did, what)
+				}
 				var given *mcpjson.Server
 				refused := error(nil)
 				each := func(of *mcpjson.Server, o *client.Options, what string) {
 					given, o.Conn.Log = of, slog.New(slog.DiscardHandler)
 					of.Transport.(*streamable.Client).HTTP = &http.Client{Transport: nobody{}}
-					did = append(did, what)
+					note(what)
 				}
 				login := func(of *mcpjson.Server, what string) (Login, error) {
 					if of != given {
 						t.Error("the login is for another server than the options")
 					}
-					did = append(did, what)
-					return recordedLogin{func() { did = append(did, "close "+what) }}, refused
+					note(what)
+					return recordedLogin{func() { note("close " + what) }}, refused
 				}
 				o := Options{
 					Each:  func(of *mcpjson.Server, o *client.Options) { each(of, o, "each") },
@@ -173,6 +181,11 @@ func TestWhatACopyIsGiven(t *testing.T) {
 				copied.Stop()
 				_ = copied.Wait()
 				step("start again", s.StartCopy(t.Context(), "a", "a 1", yes), append([]string{"close " + c.want[1]}, c.want...)...)
+				copied, _ = s.Copy("a", "a 1")
+				copied.Stop()
+				_ = copied.Wait()
+				step("apply the same file", apply(t, s, parse(t, `"a": {"url": "http://s/mcp"}`), Changes{}), "close "+c.want[1])
+				step("start anew", s.StartCopy(t.Context(), "a", "a 1", yes), c.want...)
 				step("end", s.StopCopyIf(t.Context(), "a", "a 1", yes), "close "+c.want[1])
 				refused = errors.New("no login today")
 				if err := s.StartCopy(t.Context(), "a", "a 1", yes); !errors.Is(err, refused) {
@@ -182,7 +195,14 @@ func TestWhatACopyIsGiven(t *testing.T) {
 					t.Error("a copy runs without its login")
 				}
 				step("refuse", nil, c.want...)
-				step("close", s.Close(t.Context()), "close login")
+				refused = nil
+				step("start for the end", s.StartCopy(t.Context(), "a", "a 1", yes), c.want...)
+				err := s.Close(t.Context())
+				slices.Sort(did) // they are closed at the same time
+				step("close", err, "close login", "close "+c.want[1])
+				if len(s.copies) > 0 {
+					t.Errorf("after Close, there is room for copies: %v", s.copies)
+				}
 			})
 		})
 	}

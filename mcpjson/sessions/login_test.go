@@ -5,15 +5,18 @@ package sessions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
@@ -83,7 +86,7 @@ func TestALoginIsClosedAfterItsSession(t *testing.T) {
 		_, err := set.Apply(ctx, parse(t, ``))
 		applied <- err
 	}()
-	pause := time.NewTicker(time.Millisecond)
+	pause := time.NewTicker(20 * time.Millisecond) // if Apply hangs, the guard has time to say so
 	defer pause.Stop()
 	for session.Ping(ctx) == nil { // until the session is being closed
 		<-pause.C
@@ -123,6 +126,57 @@ func TestAServerThatCannotBeStartedKeepsNoLogin(t *testing.T) {
 		t.Errorf("its login was closed %d times, want once", closed)
 	}
 }
+
+// TestAFailedStartIsTriedAgain starts a server that was stopped, and whose login is refused. It is wanted again from then on, so the next
+// Apply tries it. A login that cannot be closed is named, with its server, whatever others do.
+//
+// Guarantees: G-0041.3, G-0041.5, G-0041.8
+func TestAFailedStartIsTriedAgain(t *testing.T) {
+	guard(t)
+	refused, unclosed := errors.New("no login today"), errors.New("it cannot be closed")
+	var refuses error
+	set := New(protocol.Implementation{Name: "test", Version: "1"}, Options{
+		Each: func(of *mcpjson.Server, o *client.Options) {
+			of.Transport.(*streamable.Client).HTTP = &http.Client{Transport: nobody{}}
+			o.Conn.Log = slog.New(slog.DiscardHandler)
+		},
+		Login: func(*mcpjson.Server) (Login, error) { return unclosedLogin{err: unclosed}, refuses },
+	})
+	const file = `"a": {"url": "http://s/mcp"}, "b": {"url": "http://s/mcp"}`
+	if err := apply(t, set, parse(t, file), Changes{Started: []string{"a", "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Stop(t.Context(), "a"); !errors.Is(err, unclosed) || err.Error() != `server "a": it cannot be closed` {
+		t.Errorf("Stop returned %v, want that the login cannot be closed", err)
+	}
+	if err := apply(t, set, parse(t, file), Changes{}); err != nil {
+		t.Error(err)
+	}
+	refuses = refused
+	if err := set.Start(t.Context(), "a"); !errors.Is(err, refused) {
+		t.Errorf("Start returned %v, want %v", err, refused)
+	}
+	refuses = nil
+	if err := apply(t, set, parse(t, file), Changes{Started: []string{"a"}}); err != nil {
+		t.Error(err)
+	}
+	testenv.Within(t, "Close returns", func() {
+		err := set.Close(context.Background())
+		for _, name := range []string{"a", "b"} {
+			if want := fmt.Sprintf("server %q: %v", name, unclosed); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Close returned %v, want %s", err, want)
+			}
+		}
+	})
+}
+
+// An unclosedLogin fails to be closed.
+type unclosedLogin struct {
+	recordedLogin
+	err error
+}
+
+func (l unclosedLogin) Close() error { return l.err }
 
 // TestWhichServersLogIn asks for a login for each kind of server.
 //

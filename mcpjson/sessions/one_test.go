@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // A server that was stopped stays so until somebody starts it, or the file says something else of it.
@@ -69,7 +71,7 @@ func TestOneServerIsStoppedAndStarted(t *testing.T) {
 	}
 }
 
-// A server that starts on demand is left to Start, also when its settings change. It is stopped only if that is still wanted when nobody else acts
+// A server that starts on demand is left to Start, also when its settings change while it does not run. It is stopped only if that is still wanted when nobody else acts
 // on it.
 //
 // Guarantees: G-0041.9
@@ -108,6 +110,13 @@ func TestServersOnDemand(t *testing.T) {
 	if err := s.Restart(t.Context(), "a"); err != nil || !runs("a") {
 		t.Errorf("it was not started: %v", err)
 	}
+	// One that runs is restarted with other settings, as every server is.
+	if err := apply(t, s, parse(t, `"a": $SELF{"env": {"SAID": "three"}}, "b": $SELF{}`), Changes{Restarted: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if said := processOf(t, s, "a").Said; said != "three" {
+		t.Errorf("it has the settings %q", said)
+	}
 }
 
 // While one server takes long to end, others can be started, and one that is started again waits for it.
@@ -145,6 +154,91 @@ func TestAServerThatTakesLongToEnd(t *testing.T) {
 	if second, running := s.Session("a"); running && second == first {
 		t.Error("it has the session that was stopped")
 	}
+}
+
+// While an Apply waits for what it ends, it keeps from others only the servers about which it does something. One that is as it was, one that is
+// stopped, and one that has a mistake can be used. A copy whose server has other settings is started again after it has ended.
+//
+// Guarantees: G-0041.8, G-0041.10
+func TestWhoWaitsForAnApply(t *testing.T) {
+	yes := func() bool { return true }
+	testenv.Bubble(t, func(t *testing.T) {
+		ending, end := make(chan struct{}), make(chan struct{})
+		block := sync.OnceFunc(func() {
+			close(ending)
+			<-end
+		})
+		s := New(protocol.Implementation{Name: "test", Version: "1"}, Options{
+			OnDemand: func(of *mcpjson.Server) bool { return of.Name == "copied" },
+			Each: func(of *mcpjson.Server, o *client.Options) {
+				of.Transport.(*streamable.Client).HTTP = &http.Client{Transport: nobody{}}
+				o.Conn.Log = slog.New(slog.DiscardHandler)
+			},
+			LoginCopy: func(of *mcpjson.Server, _ string) (Login, error) {
+				return recordedLogin{func() {
+					if of.Name == "copied" {
+						block()
+					}
+				}}, nil
+			},
+		})
+		const same = `"same": {"url": "http://s/mcp"}, "stopped": {"url": "http://s/mcp"}, `
+		err := errors.Join(
+			apply(t, s, parse(t, same+`"mistaken": {"url": "http://s/mcp"}, "copied": {"url": "http://s/mcp"}`), Changes{Started: []string{"same", "stopped", "mistaken"}}),
+			s.Stop(t.Context(), "stopped"), s.StartCopy(t.Context(), "copied", "a copy", yes), s.StartCopy(t.Context(), "mistaken", "another", yes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := s.Copy("copied", "a copy")
+		applied := make(chan error, 1)
+		go func() {
+			_, err := s.Apply(t.Context(), parse(t, same+`"mistaken": {"url": "http://s/mcp", "timeout": "long"}, "copied": {"url": "http://s/other"}`))
+			applied <- err
+		}()
+		<-ending
+		acts := map[string]func() error{
+			"same":     func() error { return s.Restart(t.Context(), "same") },
+			"stopped":  func() error { return s.Start(t.Context(), "stopped") },
+			"mistaken": func() error { return s.StopCopyIf(t.Context(), "mistaken", "another", yes) },
+			"copied":   func() error { return s.StartCopy(t.Context(), "copied", "a copy", yes) },
+		}
+		acted := make(chan error, len(acts))
+		did := make(map[string]bool)
+		var mu sync.Mutex
+		for name, act := range acts {
+			go func() {
+				err := act()
+				mu.Lock()
+				defer mu.Unlock()
+				did[name] = true
+				acted <- err
+			}()
+		}
+		synctest.Wait()
+		mu.Lock()
+		for name := range acts {
+			if want := name != "copied"; did[name] != want {
+				t.Errorf("%s: it was acted on during Apply: %t, want %t", name, did[name], want)
+			}
+		}
+		mu.Unlock()
+		close(end)
+		for range acts {
+			if err := <-acted; err != nil {
+				t.Error(err)
+			}
+		}
+		var mistake *mcpjson.Error
+		if err := <-applied; !errors.As(err, &mistake) {
+			t.Errorf("Apply returned %v, want the mistake of one server", err)
+		}
+		if second, runs := s.Copy("copied", "a copy"); !runs || second.Conn() == first.Conn() {
+			t.Errorf("the copy runs: %t; it is to be another one", runs)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Whatever starts or ends a session waits while somebody else acts on the same server, also if that server does not run yet, and then finds what that has

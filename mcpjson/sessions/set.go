@@ -185,9 +185,7 @@ func logIn(server *mcpjson.Server, from func(*mcpjson.Server) (Login, error)) (L
 		return nil, nil
 	}
 	login, err := from(server)
-	if err == nil && login != nil {
-		give(login)
-	}
+	give(login) // nil is no Authorizer, and after an error nobody opens the transport
 	return login, err
 }
 

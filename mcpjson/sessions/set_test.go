@@ -86,11 +86,11 @@ func parse(t *testing.T, servers string) *mcpjson.File {
 	return file
 }
 
-// guard ends the process, with a message that names the test and with the stacks of all goroutines, if the test has not ended in three minutes. A lock
+// guard ends the process, with a message that names the test and with the stacks of all goroutines, if the test has not ended in a minute. A lock
 // that nobody unlocks stops the end of a test as well, so nothing less would say what hangs.
 func guard(t *testing.T) {
 	t.Helper()
-	limit := time.AfterFunc(3*time.Minute, func() { panic(t.Name() + " hangs for three minutes") })
+	limit := time.AfterFunc(time.Minute, func() { panic(t.Name() + " hangs for a minute") })
 	t.Cleanup(func() { limit.Stop() })
 }
 
@@ -223,7 +223,7 @@ func await(t *testing.T, s *Set, name string) (inFlight <-chan answered, release
 }
 
 // TestSettingsOfTheFileTakePrecedence checks that settings of the file replace options of the
-// program, and that other options are kept.
+// program, for a copy as for the session, and that other options are kept.
 //
 // Guarantees: G-0041.4
 func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
@@ -231,6 +231,12 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 		Calls:     client.CallOptions{Retries: 9, WaitForReady: true, MaxTimeout: time.Hour},
 		ToolModes: map[string]protocol.ToolMode{"x": protocol.Stateful, "y": protocol.Stateful},
 		Conn:      conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Hour, Liveness: time.Minute},
+	}
+	compare := func(what string, want, got any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(conn.Tuning{}, "Hooks", "Wheel", "Gate"), cmpopts.IgnoreFields(client.Options{}, "Supervisor"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Tuning{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
 	}
 	for settings, want := range map[string]func(*client.Options){
 		``: func(*client.Options) {},
@@ -250,13 +256,23 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 		}
 		wanted := base
 		want(&wanted)
-		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Tuning{}, "Hooks", "Wheel", "Gate"), cmpopts.IgnoreFields(client.Options{}, "Supervisor"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Tuning{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", settings, diff)
+		ofSession := got
+		if err := s.StartCopy(t.Context(), "a", "a copy", func() bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		for of, got := range map[string]client.Options{"session": ofSession, "copy": got} {
+			compare(of+" with "+settings, wanted, got)
 		}
 	}
 	if base.ToolModes["y"] != protocol.Stateful {
 		t.Error("the program's map was changed")
 	}
+	var got client.Options
+	s := newSet(t, Options{Each: func(of *mcpjson.Server, o *client.Options) { got, of.Transport = *o, away{} }})
+	if err := apply(t, s, parse(t, `"a": $SELF{"bowline": {"toolModes": {"y": "stateless"}}}`), Changes{Started: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	compare("modes of the file alone", map[string]protocol.ToolMode{"y": protocol.Stateless}, got.ToolModes)
 }
 
 // TestWhatTheSessionsShare starts two servers, and two with what the program has.

@@ -81,6 +81,52 @@ func exitedChild(t *testing.T) (l *child, output net.Conn) {
 	return l, output
 }
 
+// The loss comes when the writer of standard error has taken all that a dead child has said, or has had a second for it.
+// Then Close names the writer.
+//
+// Guarantees: G-0014.13
+func TestALossFollowsStandardError(t *testing.T) {
+	for takes, want := range map[time.Duration]struct {
+		took time.Duration
+		left string
+	}{
+		0:                                   {drainTime, ""},
+		500 * time.Millisecond:              {500 * time.Millisecond, ""},
+		drainTime + copyTimeout + time.Hour: {drainTime + copyTimeout, `stdio: the Stderr writer of "it" has not returned`},
+	} {
+		bubble(t, func(t *testing.T) {
+			l, output := exitedChild(t)
+			l.command, l.process = "it", &process{child: &os.Process{Pid: 7}, reaped: true}
+			said, saidEnd := mustPipe(t)
+			saidEnd.WriteString("a cause")
+			saidEnd.Close()
+			began, release := time.Now(), make(chan struct{})
+			l.stderr = newStderr(said, writerFunc(func(p []byte) (int, error) {
+				select {
+				case <-time.NewTimer(takes).C:
+				case <-release:
+				}
+				return len(p), nil
+			}))
+			<-l.stderr.done
+			events := newFrames()
+			l.Bind(events)
+			l.wire.start()
+			go l.supervise()
+			loss, _ := receive(t, events.lost, "loss")
+			if exit := (*transport.ExitError)(nil); !errors.As(loss.Reason, &exit) || exit.Stderr != "a cause" || time.Since(began) != want.took {
+				t.Errorf("for a writer that takes %v, got the loss %v after %v, want it after %v", takes, loss.Reason, time.Since(began), want.took)
+			}
+			if err := l.Close(0); (err == nil) != (want.left == "") || err != nil && err.Error() != want.left {
+				t.Errorf("for a writer that takes %v, Close returned %v, want %q", takes, err, want.left)
+			}
+			close(release)
+			<-l.stderr.copied
+			output.Close()
+		})
+	}
+}
+
 // From the end of the child's output on, Send refuses. The child may still read its input, but it cannot
 // answer, so it gets no request whose caller could not tell whether it was executed. Its input stays open
 // until it is ended: a child that exits by itself meanwhile is lost for that reason.

@@ -40,7 +40,7 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 	}
 }
 
-// Standard error of the child goes to the Stderr of the Cmd, and its last lines into
+// Standard error of the child goes to the Stderr of the Cmd, unless the Command has one, and its last lines into
 // the error.
 //
 // Guarantees: G-0014.20
@@ -53,6 +53,12 @@ func TestStderrOfACmd(t *testing.T) {
 	p := open(t, &Command{Cmd: cmd})
 	if exit := lossAs[*transport.ExitError](p); exit.Command != self.Path || stderr.String() != exit.Stderr || exit.Stderr == "" {
 		t.Errorf("got the reason %+v and the standard error %q", exit, &stderr)
+	}
+	said := stderr.String()
+	var own bytes.Buffer
+	p = open(t, &Command{Cmd: cmd, Stderr: &own})
+	if exit := lossAs[*transport.ExitError](p); own.String() != exit.Stderr || stderr.String() != said {
+		t.Errorf("the Command's own Stderr got %q, and that of the Cmd %q more", &own, stderr.String()[len(said):])
 	}
 }
 

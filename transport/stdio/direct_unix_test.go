@@ -112,33 +112,57 @@ func TestFilesThatCannotBeTakenOver(t *testing.T) {
 	}
 }
 
-// After a link of the standard streams, a pipe that other processes share blocks again, as they expect.
+// After a link of the standard streams, a pipe that other processes share blocks again, as they expect, if it did before. A file or a
+// terminal is not touched: whoever else uses it would get errors.
 //
 // Guarantees: G-0014.11
 func TestStandardStreamsBlockAgain(t *testing.T) {
-	var ends [2]int
-	if err := syscall.Pipe(ends[:]); err != nil {
-		t.Fatal(err)
-	}
-	in, w := os.NewFile(uintptr(ends[0]), "in"), os.NewFile(uintptr(ends[1]), "out")
-	defer closeAll([]*os.File{in, w})
-	blocks := func() bool {
-		flags, err := unix.FcntlInt(uintptr(ends[0]), unix.F_GETFL, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return flags&unix.O_NONBLOCK == 0
-	}
-	link, err := ownFile(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link.standard = true
-	during := blocks()
-	if err := link.Close(); err != nil {
-		t.Error(err)
-	}
-	if during || !blocks() {
-		t.Errorf("it blocks while the link is open: %t, and after that: %t; want false and true", during, blocks())
+	for name, c := range map[string]struct {
+		isFile, before, during bool // whether it blocks
+	}{
+		"a pipe":                     {false, true, false},
+		"a pipe that does not block": {false, false, false},
+		"a file":                     {true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ends := make([]int, 2)
+			if err := syscall.Pipe(ends); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Close(ends[1])
+			descriptor := ends[0]
+			if c.isFile {
+				defer syscall.Close(descriptor)
+				device, err := syscall.Open(os.DevNull, syscall.O_RDWR, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				descriptor = device
+			}
+			if err := syscall.SetNonblock(descriptor, !c.before); err != nil {
+				t.Fatal(err)
+			}
+			in := os.NewFile(uintptr(descriptor), "in")
+			defer in.Close()
+			blocks := func() bool {
+				flags, err := unix.FcntlInt(uintptr(descriptor), unix.F_GETFL, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return flags&unix.O_NONBLOCK == 0
+			}
+			link, err := ownFile(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			link.standard = true
+			during := blocks()
+			if err := link.Close(); err != nil {
+				t.Error(err)
+			}
+			if during != c.during || blocks() != c.before {
+				t.Errorf("it blocks while the link is open: %t, and after that: %t; want %t and %t", during, blocks(), c.during, c.before)
+			}
+		})
 	}
 }

@@ -124,9 +124,9 @@ func (r *headerReader) discard() error {
 // skips empty lines before the header.
 func (r *headerReader) header() (length int64, err error) {
 	length = -1
-	for read, fields := 0, 0; ; {
+	for read, begun := 0, false; ; {
 		raw, err := r.from.ReadSlice('\n')
-		line := strings.TrimRight(string(raw[:min(len(raw), maxHeader)]), "\r\n")
+		line := strings.TrimRight(string(raw), "\r\n")
 		read += len(raw)
 		if !r.begun {
 			line, r.begun = strings.TrimPrefix(line, byteOrderMark), true
@@ -138,14 +138,14 @@ func (r *headerReader) header() (length int64, err error) {
 			return 0, io.EOF
 		case err != nil:
 			return 0, cutOff(err)
-		case line == "" && fields == 0:
+		case line == "" && !begun:
 			continue
 		case line == "" && length < 0:
 			return 0, &HeaderError{"", "it has no " + contentLength}
 		case line == "":
 			return length, nil
 		}
-		fields++
+		begun = true
 		name, value, found := strings.Cut(line, ":")
 		name = strings.TrimSpace(name)
 		switch {

@@ -22,6 +22,8 @@ import (
 func TestHeaders(t *testing.T) {
 	const none = "it has no Content-Length"
 	length, long := "expected a length of at most 15 digits", "a header has at most 4096 bytes"
+	field := "Content-Length: 1\r\n\r\n"
+	longestHeader := "X: " + strings.Repeat("x", 4096-len("X: \r\n")-len(field)) + "\r\n" + field + "1"
 	for stream, want := range map[string][]string{
 		"":                                  {},
 		"Content-Length: 1\r\n\r\n1":        {"1"},
@@ -55,6 +57,10 @@ func TestHeaders(t *testing.T) {
 		strings.Repeat("X: x\r\n", 700):                                                         {long},
 		strings.Repeat("\n", 4097):                                                              {long},
 		"Content-Length: 1\r\n\r\n1" + strings.Repeat("x", 5000):                                {"1", long},
+		longestHeader:                                                                           {"1"},
+		"X" + longestHeader:                                                                     {long},
+		": 1\r\nContent-Length: 1\r\n\r\n1":                                                     {"expected NAME: VALUE"},
+		"Content-Length: 0\r\nContent-Length: 1\r\n\r\n1":                                       {"the length is given twice"},
 		"X-2: y\r\nContent-Length: 1\r\n\r\n1":                                                  {"1"},
 		"Content-Length: 1\r\n\r\n1\ufeffContent-Length: 1\r\n\r\n1":                            {"1", "expected NAME: VALUE"},
 	} {
@@ -77,6 +83,25 @@ func TestHeaderErrorsAreShort(t *testing.T) {
 		_, err := ContentLength.reader(strings.NewReader(line+"\n"), 4).next()
 		if wrong := (*HeaderError)(nil); !errors.As(err, &wrong) || wrong.Header != want {
 			t.Errorf("%.80q: got %v, want a HeaderError for %q", line, err, want)
+		}
+	}
+}
+
+// A header that is too long is refused as soon as that is certain, also if the peer sends nothing more. What ends a stream early is
+// the reason of its end.
+//
+// Guarantees: G-0008.7
+func TestWhatFollowsThePartOfAHeader(t *testing.T) {
+	broken := errors.New("broken")
+	for part, want := range map[string]string{
+		strings.Repeat("x", 4096): "a header has at most 4096 bytes",
+		strings.Repeat("x", 4095): "broken",
+		"":                        "broken",
+		"Content-Length: 1\r\n":   "broken",
+	} {
+		rest := readerFunc(func([]byte) (int, error) { return 0, broken })
+		if got := readFramed(ContentLength.reader(io.MultiReader(strings.NewReader(part), rest), 4)); len(got) != 1 || !strings.HasSuffix(got[0], want) {
+			t.Errorf("%d bytes of a header: got %q, want %q", len(part), got, want)
 		}
 	}
 }
