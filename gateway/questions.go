@@ -153,7 +153,7 @@ func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *c
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	defer g.noteQuestion(call, g.serverOf(from), q.Method(), cancel)()
 	key := rand.Text()
-	answers, err := server.Ask(asking, protocol.InputRequests{key: namingTask(call, q)})
+	answers, err := server.Ask(reporting(asking, ctx, q), protocol.InputRequests{key: namingTask(call, q)})
 	var unsupported *server.UnsupportedError
 	switch {
 	case errors.Is(err, server.ErrNotAsking): // see mayAsk
@@ -307,6 +307,17 @@ func namingTask(call context.Context, q protocol.InputRequest) protocol.InputReq
 		named.SetMeta(protocol.MetaRelatedTask, raw)
 	}
 	return q
+}
+
+// reporting returns the context in which a client is asked: if the server wants progress, the client is asked for it, too. The token of the server means
+// nothing to the client, and does not go on.
+func reporting(asking, question context.Context, q protocol.InputRequest) context.Context {
+	meta := protocol.MetaOf(q)
+	if _, wants := meta[protocol.MetaProgressToken]; !wants {
+		return asking
+	}
+	delete(meta, protocol.MetaProgressToken)
+	return server.OnProgress(asking, func(p *protocol.ProgressParams) { client.Progress(question, p.Progress, p.Total, p.Message) })
 }
 
 // callFor returns the call to which a question belongs. If only a client that has probably left makes that unknown, the question ends that keeps its call

@@ -112,6 +112,42 @@ func TestQuestionsInEachPairOfEras(t *testing.T) {
 	})
 }
 
+// Progress of the answer reaches the server that has asked for it, if its question can have any; see the revisions of G-0031.20. The client is asked for progress by the token of
+// the gateway, and never by that of the server.
+//
+// Guarantees: G-0031.20, G-0088.6
+func TestProgressOfAQuestionThroughAGateway(t *testing.T) {
+	questionEras(t, func(t *testing.T, front, back string) {
+		var told []float64
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "plain"}, func(ctx context.Context, _ struct{}) (string, error) { return askForSample(ctx) },
+			server.Asks(server.Waits, protocol.ClientCapabilities{}))
+		server.AddTool(s, protocol.Tool{Name: "progress"}, func(ctx context.Context, _ struct{}) (string, error) {
+			return askForSample(server.OnProgress(ctx, func(p *protocol.ProgressParams) { told = append(told, p.Progress) }))
+		}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+		o := user("me")
+		sample := o.Sample
+		var wanted []bool
+		o.Sample = func(ctx context.Context, s *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			_, wants := p.Meta[protocol.MetaProgressToken]
+			wanted = append(wanted, wants)
+			client.Progress(ctx, 1, 2, "")
+			client.Progress(ctx, 2, 2, "")
+			return sample(ctx, s, p)
+		}
+		session := newFleet(t, back, map[string]*server.Server{"a": s}).client(front, o)
+		for _, tool := range []string{"plain", "progress"} {
+			if got, err := client.Call[string](timeout(t), session, "a__"+tool, nil); err != nil || got != "me" {
+				t.Fatalf("%s: got %q, %v, want me", tool, got, err)
+			}
+		}
+		passes := front != protocol.Latest && back != protocol.Latest
+		if (len(told) > 0 && told[len(told)-1] == 2) != passes || len(wanted) != 2 || wanted[0] || wanted[1] != passes {
+			t.Errorf("the server was told %v, and the client asked for progress %v; progress passes here: %t", told, wanted, passes)
+		}
+	})
+}
+
 // A server that keeps its roots, as those of files do, has the roots of the only client, and those of the file while there are several clients or none. It is
 // told whenever that changes.
 //

@@ -203,7 +203,7 @@ func (s *Session) Notify(ctx context.Context, method string, params any) error {
 		return err
 	}
 	if s.client.chain == nil {
-		return s.notifyRaw(ctx, method, raw)
+		return s.notifyRaw(ctx, nil, method, raw)
 	}
 	_, err = s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, Notification: true})
 	return err
@@ -222,12 +222,17 @@ func (s *Session) notify(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return s.notifyRaw(ctx, r.Method, raw)
+	return s.notifyRaw(ctx, r.asked, r.Method, raw)
 }
 
-func (s *Session) notifyRaw(ctx context.Context, method string, raw json.RawMessage) error {
+// notifyRaw sends a notification: within a question, or outside of it if that is nil.
+func (s *Session) notifyRaw(ctx context.Context, within *conn.Incoming, method string, raw json.RawMessage) error {
 	if s.client.traces {
 		raw = tracing.Inject(ctx, raw)
 	}
-	return explain(s.conn.Notify(ctx, method, raw))
+	send := s.conn.Notify
+	if within != nil {
+		send = within.Notify
+	}
+	return explain(send(ctx, method, raw))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/features/internal/reports"
 )
 
 // An inFlight is an undecoded request that has not ended.
@@ -48,8 +50,9 @@ func (cs *rawCalls) end(one *inFlight) {
 
 // An asking is a question that came as a request: the calls of its session, and the id of the one that it is for, or 0.
 type asking struct {
-	calls *atomic.Pointer[rawCalls] // to nil if there was never one
-	by    int64
+	calls    *atomic.Pointer[rawCalls] // to nil if there was never one
+	by       int64
+	progress *reports.Reports // nil if the server has not asked for progress
 }
 
 type askingKey struct{}
@@ -75,4 +78,14 @@ func Asking(ctx context.Context) (calls []context.Context) {
 		}
 	}
 	return calls
+}
+
+// Progress tells the server how far the answer to its question is, if the server has asked for that. Ctx is that of Options.Elicit,
+// ElicitURL, Sample or Roots. Done must grow from call to call; other values are dropped. Total is 0 if it is unknown. Progress never
+// blocks. While the connection is busy, up to 16 reports wait; after that the newest replaces the one before it. All reports are sent
+// before the answer. In 2026-07-28 a client cannot report progress, and Progress does nothing.
+func Progress(ctx context.Context, done, total float64, message string) {
+	if asked, _ := ctx.Value(askingKey{}).(asking); asked.progress != nil {
+		asked.progress.Add(ctx, done, total, message)
+	}
 }

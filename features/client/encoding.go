@@ -82,22 +82,6 @@ func serverInfo(meta protocol.Meta) (info protocol.Implementation) {
 	return info
 }
 
-// progressTo returns a function that passes progress on. It ignores malformed progress,
-// as the specification asks.
-func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
-	return func(params json.RawMessage) {
-		var progress struct {
-			protocol.ProgressParams
-			Progress *float64 `json:"progress"` // a pointer, because the member may be absent
-		}
-		if protocol.Unmarshal(params, &progress) != nil || progress.Progress == nil {
-			return
-		}
-		progress.ProgressParams.Progress = *progress.Progress
-		tell(&progress.ProgressParams)
-	}
-}
-
 // copyOf returns a copy that may be changed, or an empty value for nil.
 func copyOf[P any](params *P) *P {
 	if params == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/reports"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -36,7 +37,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 		}
 	}
 	if s.client.options.OnLog != nil {
-		ctx = context.WithValue(ctx, askingKey{}, asking{&s.raw, in.For()})
+		ctx = context.WithValue(ctx, askingKey{}, asking{calls: &s.raw, by: in.For()})
 	}
 	if s.client.chain == nil {
 		s.receive(ctx, r)
@@ -99,7 +100,14 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 	if err := protocol.UnmarshalParams(in.Params, params); err != nil {
 		return nil, invalidParams("%v", err)
 	}
-	result, err := s.ask(context.WithValue(ctx, askingKey{}, asking{&s.raw, in.For()}), in, in.Method, params)
+	progress := s.reports(ctx, in, params)
+	if progress != nil {
+		defer func() { // no report may follow the answer
+			in.Leave()
+			progress.End()
+		}()
+	}
+	result, err := s.ask(context.WithValue(ctx, askingKey{}, asking{&s.raw, in.For(), progress}), in, in.Method, params)
 	if err != nil && in.Method == protocol.MethodElicit && !errors.As(err, new(*jsonrpc.Error)) {
 		if ctx.Err() == nil {
 			s.tell(&NotAnswered{err})
@@ -110,6 +118,19 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 		return nil, err
 	}
 	return protocol.Marshal(result)
+}
+
+// reports returns the reports of a question; nil if the server wants none.
+func (s *Session) reports(ctx context.Context, in *conn.Incoming, params any) *reports.Reports {
+	var token jsonrpc.ID
+	if raw, asked := protocol.MetaOf(params)[protocol.MetaProgressToken]; !asked || token.UnmarshalJSON(raw) != nil || token.IsZero() {
+		return nil // a server whose token is neither a string nor an integer gets no progress, but its answer
+	}
+	return reports.New(ctx, token, func(ctx context.Context, params *protocol.ProgressParams) {
+		_ = s.guarded(protocol.NotificationProgress, func() error {
+			return s.notifyThrough(ctx, &Request{Method: protocol.NotificationProgress, Params: params, Session: s, Notification: true, asked: in})
+		}) // if this fails, the server is gone, or the report is lost
+	})
 }
 
 // ask passes a question from the server to the program, through the middleware. If the
@@ -260,8 +281,9 @@ func (s *Session) answerAll(ctx context.Context, all protocol.InputRequests) (pr
 
 var errLeft = errors.New("client: the handler has ended its goroutine")
 
-// askGuarded asks one question. A panic becomes an error and is reported.
-func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest) (answer protocol.InputResponse, err error) {
+// guarded runs code of the program on a goroutine whose panics the Conn does not recover. A panic becomes an error and is reported,
+// and so is the end of the goroutine.
+func (s *session) guarded(where string, f func() error) (err error) {
 	returned := false
 	defer func() {
 		value := recover()
@@ -269,11 +291,21 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 			return
 		}
 		panicked := &conn.PanicError{Value: value, Stack: debug.Stack()}
-		s.conn.Control().ReportPanic(question.Method(), panicked)
+		s.conn.Control().ReportPanic(where, panicked)
 		err = panicked
 	}()
-	result, err := s.ask(ctx, nil, question.Method(), question)
+	err = f()
 	returned = true
+	return err
+}
+
+// askGuarded asks one question.
+func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest) (protocol.InputResponse, error) {
+	var result any
+	err := s.guarded(question.Method(), func() (err error) {
+		result, err = s.ask(ctx, nil, question.Method(), question)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

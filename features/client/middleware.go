@@ -25,7 +25,7 @@ type Request struct {
 	Notification bool // there is no result
 
 	sent  *sent          // for an outgoing request: its last attempt, set when it was sent
-	asked *conn.Incoming // for a question that is a request: that request
+	asked *conn.Incoming // for a question that is a request, and for reports of its progress: that request
 }
 
 // ID returns the id of the last attempt of a request that this client has sent, after the
@@ -59,8 +59,9 @@ func (r *Request) Network() transport.Network {
 	return p.incarnation.Network()
 }
 
-// QuestionID returns the id of a request that the server has sent. It is zero for other
-// messages, and for a question that came with the answer to a call.
+// QuestionID returns the id of a request that the server has sent, or whose progress is
+// reported. It is zero for other messages, and for a question that came with the answer to a
+// call.
 func (r *Request) QuestionID() jsonrpc.ID {
 	if r.asked == nil {
 		return jsonrpc.ID{}

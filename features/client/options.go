@@ -8,6 +8,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client/internal/cache"
+	"github.com/bowline-mcp/bowline/features/internal/reports"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -26,8 +27,8 @@ type Options struct {
 	// Elicit, ElicitURL, Sample and Roots may run at the same time, several of each, in
 	// every revision. Each one is limited only by its context, which ends when the
 	// server cancels the question, when the connection is lost, or when the call that
-	// led to the question ends. Setting one of them advertises the capability to every
-	// server. If one panics, the server gets an internal error, and
+	// led to the question ends. Progress tells the server how far the answer is. Setting one
+	// of them advertises the capability to every server. If one panics, the server gets an internal error, and
 	// Options.Conn.Hooks.Panic is called.
 	//
 	// If Elicit or ElicitURL returns an error, or an answer that does not fit the form, a
@@ -252,7 +253,7 @@ func (o *CallOptions) request(method string, messages conn.MessageMaker) conn.Re
 		Retries:      o.Retries, Repeatable: o.Repeatable, OnAttempt: o.OnAttempt,
 	}
 	if o.OnProgress != nil {
-		r.OnProgress = progressTo(o.OnProgress)
+		r.OnProgress = reports.To(o.OnProgress)
 	}
 	return r
 }

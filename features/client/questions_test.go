@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -537,6 +538,64 @@ func TestRoundsOfParallelCalls(t *testing.T) {
 	for i, f := range s.received(protocol.MethodCallTool) {
 		if has := strings.Contains(string(f.Params), "requestState"); has != (i == 2) {
 			t.Errorf("got request %d: %s", i, f.Params)
+		}
+	}
+}
+
+// A question with a token gets progress, before its answer, and through the middleware. Without a token, or with one that is no token, it gets its answer only.
+//
+// Guarantees: G-0031.20
+func TestProgressNeedsATokenOfTheServer(t *testing.T) {
+	for token, want := range map[string][]string{
+		`"t"`: {`"progressToken":"t","progress":1,"total":2,"message":"half"`, `"progressToken":"t","progress":2`, `"id":"q"`},
+		`7`:   {`"progressToken":7,"progress":1`, `"progressToken":7,"progress":2`, `"id":"q"`},
+		`1.5`: {`"id":"q"`}, `null`: {`"id":"q"`}, `{}`: {`"id":"q"`}, ``: {`"id":"q"`},
+	} {
+		sent := make(chan string, 9)
+		s := &fakeServer{answer: func(f frame) []string {
+			if f.Method == "" || f.Method == protocol.NotificationProgress {
+				sent <- string(f.Raw)
+			}
+			return allAnswers(protocol.LatestLegacy)(f)
+		}}
+		var panics, seen atomic.Int64
+		o := answers(new(atomic.Int64))
+		o.Sample = func(ctx context.Context, _ *client.Session, _ *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			client.Progress(ctx, 1, 2, "half")
+			client.Progress(ctx, 1.5, 2, "panics")
+			client.Progress(ctx, 2, 2, "")
+			return &protocol.CreateMessageResult{Role: "assistant", Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
+		}
+		o.Middleware = []client.Middleware{func(next client.Handler) client.Handler {
+			return func(ctx context.Context, r *client.Request) (any, error) {
+				if p, ok := r.Params.(*protocol.ProgressParams); ok {
+					if !r.Notification || r.Incoming || r.QuestionID() != jsonrpc.StringID("q") {
+						t.Errorf("the middleware sees %+v of %v, want an outgoing notification of the question", r, r.QuestionID())
+					}
+					if seen.Add(1); p.Message == "panics" {
+						panic("on purpose")
+					}
+				}
+				return next(ctx, r)
+			}
+		}}
+		o.Conn.Hooks.Panic = func(telemetry.Panic) { panics.Add(1) }
+		session := openFake(t, s, o)
+		meta := `"_meta":{},`
+		if token != "" {
+			meta = `"_meta":{"progressToken":` + token + `},`
+		}
+		s.sendFrame(`{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":` + strings.Replace(sampleText, "{", "{"+meta, 1) + `}`)
+		for _, fragment := range want {
+			if got := <-sent; !strings.Contains(got, fragment) {
+				t.Errorf("token %s: got %s, want %s", token, got, fragment)
+			}
+		}
+		if err := session.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if wants := int64(len(want) - 1); seen.Load() != wants+wants/2 || panics.Load() != wants/2 {
+			t.Errorf("token %s: the middleware saw %d reports, and %d panics were told", token, seen.Load(), panics.Load())
 		}
 	}
 }

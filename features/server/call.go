@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"math"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/meta"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/internal/reports"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/features/server/internal/typed"
@@ -55,10 +55,10 @@ type call struct {
 
 	// mu also guards asked while CallID and Joined change it.
 	mu      sync.Mutex
-	whole   bool      // addMeta has added that _meta
-	over    bool      // the call has been answered
-	reports *progress // the progress reports; nil before the first
-	note    any       // what its handler has added to the record; see Note
+	whole   bool             // addMeta has added that _meta
+	over    bool             // the call has been answered
+	reports *reports.Reports // the progress reports; nil before the first
+	note    any              // what its handler has added to the record; see Note
 	logs    *logBudget
 }
 
@@ -74,30 +74,6 @@ type asked struct {
 	state      []byte            // the handler's own state, decrypted
 	id         string            // the result of CallID; empty until it is needed
 }
-
-// progress contains the reports of a call that are not sent yet.
-type progress struct {
-	unsent  []report       // reports that wait, oldest first
-	highest float64        // the greatest progress that was reported so far
-	sends   bool           // a goroutine is sending the unsent reports
-	sending sync.WaitGroup // waits for that goroutine
-}
-
-// A report is what the program reported of the progress of a call, and the context in which
-// it did.
-type report struct {
-	ctx    context.Context
-	params *protocol.ProgressParams
-}
-
-// A reportContext ends with the call. It has the values of the context in which the program
-// reported, so that the report belongs to the trace of the handler.
-type reportContext struct {
-	*call
-	values context.Context
-}
-
-func (c reportContext) Value(key any) any { return c.values.Value(key) }
 
 // newCall returns the call for a request or notification. M is its row, or nil.
 // It decodes nothing, so it costs the same for each message.
@@ -193,49 +169,20 @@ func (c *call) Value(key any) any {
 // progress may be called by any goroutine of the handler, also when the call is over: then it does nothing.
 func (c *call) progress(ctx context.Context, done, total float64, message string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.reports == nil {
-		c.reports = &progress{highest: math.Inf(-1)}
+	if c.reports == nil && !c.over {
+		c.reports = reports.New(c, c.token, c.sendProgress)
 	}
-	p := c.reports
-	if c.over || done <= p.highest {
-		return
-	}
-	p.highest = done
-	// The newest replaces the last one that waits: a client that reads slowly wants to know how far the call is, and
-	// not how it got there.
-	if len(p.unsent) == mostUnsent {
-		p.unsent = p.unsent[:mostUnsent-1]
-	}
-	params := &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message}
-	p.unsent = append(p.unsent, report{reportContext{c, ctx}, params})
-	// Under the mutex, like over: finish has set that before it waits, so no goroutine begins behind its back.
-	if !p.sends {
-		p.sends = true
-		p.sending.Go(c.sendProgress)
+	all := c.reports
+	c.mu.Unlock()
+	if all != nil {
+		all.Add(ctx, done, total, message)
 	}
 }
 
-// mostUnsent limits the progress reports that wait.
-const mostUnsent = 16
-
-// sendProgress sends reports until none waits.
-// It holds no mutex while it sends, because middleware runs then, which may report progress itself.
-func (c *call) sendProgress() {
-	for {
-		c.mu.Lock()
-		if len(c.reports.unsent) == 0 {
-			c.reports.sends = false
-			c.mu.Unlock()
-			return
-		}
-		oldest := c.reports.unsent[0]
-		c.reports.unsent = c.reports.unsent[1:]
-		c.mu.Unlock()
-		_ = c.peer.guarded(protocol.NotificationProgress, func() error {
-			return c.tell(oldest.ctx, protocol.NotificationProgress, oldest.params)
-		}) // if this fails, the client is gone, or the report is lost
-	}
+func (c *call) sendProgress(ctx context.Context, params *protocol.ProgressParams) {
+	_ = c.peer.guarded(protocol.NotificationProgress, func() error {
+		return c.tell(ctx, protocol.NotificationProgress, params)
+	}) // if this fails, the client is gone, or the report is lost
 }
 
 // finish sends everything that belongs to a call, before its answer.
@@ -243,10 +190,10 @@ func (c *call) sendProgress() {
 func (c *call) finish() {
 	c.mu.Lock()
 	c.over = true
-	reports := c.reports
+	all := c.reports
 	c.mu.Unlock()
-	if reports != nil {
-		reports.sending.Wait()
+	if all != nil {
+		all.End()
 	}
 }
 

@@ -35,6 +35,35 @@ func order(ctx context.Context, _ struct{}) (string, error) {
 	return "It goes to " + to.Street + ", the bill to " + to.Email + ".", nil
 }
 
+// The client's model takes a while, and says how far it is. The tool passes that on to the caller.
+func ExampleOnProgress() {
+	s := server.New(protocol.Implementation{Name: "writer", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "write"}, func(ctx context.Context, _ struct{}) (string, error) {
+		watched := server.OnProgress(ctx, func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) })
+		written, err := server.Sample(watched, &protocol.CreateMessageParams{MaxTokens: 100, Messages: []protocol.SamplingMessage{
+			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("Write a poem.")}},
+		}})
+		if err != nil {
+			return "", err
+		}
+		return written.Content.Text(), nil
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{Sampling: &protocol.SamplingCapability{}}))
+
+	model := client.Options{ProtocolVersion: protocol.LatestLegacy, Sample: func(ctx context.Context, _ *client.Session, _ *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+		client.Progress(ctx, 50, 100, "tokens")
+		return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("Roses are red.")}}, nil
+	}}
+	use(s, model, func(ctx context.Context, session *client.Session) error {
+		show := func(p *protocol.ProgressParams) { fmt.Println(p.Progress, "of", p.Total, p.Message) }
+		text, err := client.Call[string](ctx, session.With(client.CallOptions{OnProgress: show}), "write", nil)
+		fmt.Println(text)
+		return err
+	})
+	// Output:
+	// 50 of 100 tokens
+	// Roses are red.
+}
+
 // Two questions, with a side effect between them: Waits makes the handler wait for
 // the answers, in both eras.
 func ExampleElicit() {

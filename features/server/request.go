@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/internal/reports"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -151,6 +154,22 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 	}
 }
 
+// OnProgress returns a context for questions: the client is asked to report how far each answer is, and f gets what it reports before
+// the question returns, one report at a time. If f is slower than the client, it gets the newest. It serves Session.Roots, too.
+//
+// The client reports nothing in 2026-07-28, where questions are no requests, and f is not called either for a handler that
+// Reruns, for one that returns InputRequired, and in a task: there the asker does not wait for the answer itself.
+func OnProgress(ctx context.Context, f func(*protocol.ProgressParams)) context.Context {
+	var one sync.Mutex
+	return context.WithValue(ctx, onProgressKey{}, reports.To(func(p *protocol.ProgressParams) {
+		one.Lock()
+		defer one.Unlock()
+		f(p)
+	}))
+}
+
+type onProgressKey struct{}
+
 // tell sends a notification that belongs to no request.
 // Only a legacy client gets such notifications, and only after initialize: before that it has no session, which this
 // needs.
@@ -188,6 +207,27 @@ func (r *Request) notify(ctx context.Context) error {
 	}
 }
 
+// withProgressToken returns the params of a question with this token, or with none if it is zero. What the program itself has set there
+// would be the token of another request of the connection.
+func withProgressToken(params json.RawMessage, token jsonrpc.ID) json.RawMessage {
+	meta, _ := jsonrpc.Member(params, "_meta")
+	if own, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); own == nil && token.IsZero() {
+		return params
+	}
+	members := scan.AppendMembers([]byte{'{'}, meta, protocol.MetaProgressToken)
+	if !token.IsZero() {
+		if len(members) > len("{") {
+			members = append(members, ',')
+		}
+		members = token.Append(append(members, `"`+protocol.MetaProgressToken+`":`...))
+	}
+	changed := scan.AppendMembers([]byte{'{'}, params, "_meta")
+	if len(changed) > len("{") {
+		changed = append(changed, ',')
+	}
+	return append(append(append(changed, `"_meta":`...), members...), '}', '}')
+}
+
 // ask is the innermost handler of a question.
 func (r *Request) ask(ctx context.Context) (any, error) {
 	raw, err := protocol.Marshal(r.Params)
@@ -200,9 +240,14 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 		send = r.call.in.Call
 	}
 	// No timeout of its own: ctx has the time for all questions that are asked together; see Rounds.Bound.
-	reply, err := send(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
+	var token jsonrpc.ID // that of the question is its id
+	onProgress, _ := ctx.Value(onProgressKey{}).(func(json.RawMessage))
+	reply, err := send(ctx, conn.Request{Method: r.Method, Timeout: -1, OnProgress: onProgress, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
 		*r.sent = id
-		return conn.Message{Params: raw}, nil
+		if onProgress != nil {
+			token = jsonrpc.IntegerID(id)
+		}
+		return conn.Message{Params: withProgressToken(raw, token)}, nil
 	})})
 	if err != nil {
 		return nil, err
