@@ -24,7 +24,7 @@ export function writeIndex(folder, base) {
   }
 }
 
-const attribute = /\s(?:href|src|id|name)="([^"]*)"/g
+const leads = /\s(?:href|src)="([^"]*)"/g
 
 // dead returns the links of the site which lead to no page, file or anchor of it, and says how many lead there.
 export function dead(folder, base) {
@@ -45,9 +45,7 @@ export function dead(folder, base) {
     if (anchor && anchors.has(to) && !anchors.get(to).has(anchor)) bad.push(`${from}: ${to} has no anchor #${anchor}`)
   }
   for (const page of pages) {
-    for (const [whole, value] of html.get(page).matchAll(attribute)) {
-      if (/^\s(href|src)/.test(whole)) follow(page, unescape(value))
-    }
+    for (const [, href] of html.get(page).matchAll(leads)) follow(page, unescape(href))
   }
   for (const [, href] of readFileSync(join(folder, 'llms.txt'), 'utf8').matchAll(/\]\(([^)]+)\)/g)) follow('llms.txt', href)
   return { bad, followed, pages: pages.length }

@@ -3,7 +3,7 @@
 //
 //   SITE_VERSION  the tag that it is built from; without, it is the site of main
 //   SITE_BASE     its path at the host, such as /v0.1.0/; /
-//   SITE_URL      the address of the host, for links between the versions in versions.json
+//   SITE_URL      the address of the host, for links to the versions in versions.json, and from each of them to main
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
