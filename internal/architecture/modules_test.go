@@ -69,7 +69,7 @@ var (
 
 // unreleased are the modules that nobody installs: they compare Bowline with others, look at its page with a browser,
 // show how it is used, or release it.
-var unreleased = []string{"examples/sqltasks", "gateway/admin/browser", "internal/tools/release", "peers"}
+var unreleased = []string{"examples/chi", "examples/sqltasks", "gateway/admin/browser", "internal/tools/release", "peers"}
 
 // TestWorkspaceHasEveryModule also checks that go install takes every command: it refuses a module that replaces anything.
 //

@@ -76,9 +76,9 @@ type Handler struct {
 }
 
 // NewHandler returns a handler that passes every new link to a, on the goroutine of
-// the request that opened the link. NewHandler panics if a cannot be compared with ==.
+// the request that opened the link. NewHandler panics if a cannot be compared with ==. If HandlerOptions.Choose is set, a may be nil.
 func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
-	if !reflect.ValueOf(a).Comparable() {
+	if chosen := a == nil && o.Choose != nil; !chosen && !reflect.ValueOf(a).Comparable() {
 		panic(fmt.Errorf("streamable: NewHandler: an Acceptor of type %T cannot be compared with ==: use a pointer", a))
 	}
 	if bounded, ok := a.(interface{ MaxMemory() int }); ok && o.MaxMemory <= 0 {

@@ -309,3 +309,26 @@ func TestAnAcceptorThatCannotBeCompared(t *testing.T) {
 	s.modern("echo", "").wantError(t, 500, jsonrpc.CodeInternalError, "7")
 	s.post(initializeBody("2025-11-25")).wantError(t, 500, jsonrpc.CodeInternalError, "1")
 }
+
+// With Choose, NewHandler needs no Acceptor: the handler refuses a request for which there is none, and shuts down. Without Choose it panics.
+//
+// Guarantees: G-0028.4
+func TestNoAcceptorButThoseThatAreChosen(t *testing.T) {
+	h := NewHandler(nil, HandlerOptions{Choose: func(*http.Request) transport.Acceptor { return nil }})
+	response := httptest.NewRecorder()
+	request := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", strings.NewReader(initializeBody("2025-11-25")))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	if h.ServeHTTP(response, request); response.Code != http.StatusNotFound {
+		t.Errorf("got %d %s, want 404", response.Code, response.Body)
+	}
+	if err := h.Shutdown(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("NewHandler(nil) without Choose did not panic")
+		}
+	}()
+	NewHandler(nil, HandlerOptions{})
+}
