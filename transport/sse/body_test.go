@@ -3,6 +3,7 @@ package sse
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -50,6 +51,7 @@ func TestABodyArrivesInTime(t *testing.T) {
 				v := s.visit()
 				link, r := s.session(0)
 				link.Grant(transport.Main, 2)
+				s.handler.large.Take(web.ClientOf("", "pipe"), 1) // another body of the same client
 				began := time.Now()
 				p := v.begin(test.length)
 				sent := 0
@@ -64,8 +66,8 @@ func TestABodyArrivesInTime(t *testing.T) {
 				if status, took := p.await(began); status != test.status || took != test.after {
 					t.Errorf("got %d after %v, want %d after %v", status, took, test.status, test.after)
 				}
-				if got := v.post(ping); got != 202 || s.handler.large.Held() > 0 {
-					t.Errorf("the next one: got %d, and %d places for large bodies are taken, want 202 and none", got, s.handler.large.Held())
+				if got := v.post(ping); got != 202 || s.handler.large.Held() != 1 {
+					t.Errorf("the next one: got %d, and %d places for large bodies are taken, want 202 and that of the other body", got, s.handler.large.Held())
 				}
 				if accepted := test.status == 202; accepted != (len(r.frames) == 2) {
 					t.Errorf("after %d and 202 got %d frames", test.status, len(r.frames))
@@ -120,6 +122,9 @@ func TestALargeBodyWaitsForAPlace(t *testing.T) {
 				v := s.visit()
 				link, r := s.session(0)
 				link.Grant(transport.Main, 2)
+				if test.want != 202 { // a client that has a place gets no other one yet
+					s.handler.large.Take(web.ClientOf("", "pipe"), 1) // another body of the same client, whose place nobody else gives back
+				}
 				give := fillLarge(t, s.handler)
 				began := time.Now()
 				p := v.begin(web.SmallBody + 1)
@@ -147,6 +152,75 @@ func TestALargeBodyWaitsForAPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A body that is not large takes no place, also if it is as long as such a body may be, or if nobody knows its length before its end.
+//
+// Guarantees: G-0034.7
+func TestASmallBodyNeedsNoPlace(t *testing.T) {
+	chunked := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(text), text) }
+	for name, test := range map[string]struct {
+		length int // -1: unknown
+		text   string
+		after  time.Duration
+		want   int
+	}{
+		"as long as it may be": {web.SmallBody, ping + strings.Repeat(" ", web.SmallBody-len(ping)), 0, 202},
+		"of unknown length":    {-1, chunked(ping + strings.Repeat(" ", 2000)), 0, 202},
+		"a large one":          {-1, chunked(ping + strings.Repeat(" ", web.SmallBody)), web.BodyPatience, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+				v := s.visit()
+				link, _ := s.session(0)
+				link.Grant(transport.Main, 1)
+				fillLarge(t, s.handler)
+				began := time.Now()
+				p := v.begin(test.length)
+				go io.WriteString(p, test.text)
+				if status, took := p.await(began); status != test.want || took != test.after {
+					t.Errorf("got %d after %v, want %d after %v", status, took, test.want, test.after)
+				}
+			})
+		})
+	}
+}
+
+// A request whose session ends while it waits for credit gives back its room. One whose client gives up while it waits for a place
+// is refused.
+//
+// Guarantees: G-0034.7, G-0083.6
+func TestARequestThatIsNotDeliveredTakesNothing(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+		v := s.visit()
+		_, r := s.session(0)
+		status := make(chan int, 1)
+		go func() { status <- v.post(`{"jsonrpc":"2.0","id":1,"method":"a"}`) }()
+		synctest.Wait()
+		if s.handler.served.Held() == 0 {
+			t.Error("a request that waits for credit takes no room")
+		}
+		v.leave()
+		r.awaitLoss(t)
+		if got := <-status; got != 404 || s.handler.served.Held() > 0 {
+			t.Errorf("got %d, and %d bytes are taken, want 404 and none", got, s.handler.served.Held())
+		}
+		v = s.visit()
+		fillLarge(t, s.handler)
+		ctx, giveUp := context.WithCancel(t.Context())
+		w, answered := httptest.NewRecorder(), make(chan struct{})
+		post := httptest.NewRequestWithContext(ctx, "POST", v.endpoint, strings.NewReader(strings.Repeat(" ", web.SmallBody+1)))
+		post.Header.Set("Content-Type", web.TypeJSON)
+		go func() {
+			defer close(answered)
+			s.handler.ServeHTTP(w, post)
+		}()
+		synctest.Wait()
+		giveUp()
+		if <-answered; w.Code != 400 || s.handler.large.Held() != maxLarge {
+			t.Errorf("got %d %s, and %d places are taken, want 400 and all of the others", w.Code, w.Body, s.handler.large.Held())
+		}
+	})
 }
 
 // A pipeWriter is the ResponseWriter of a request whose body comes from a pipe.

@@ -209,7 +209,7 @@ func (l *clientLink) postRequest(m numbered) {
 	select {
 	case l.beside <- struct{}{}:
 	case <-l.ctx.Done():
-		l.settle(m, context.Cause(l.ctx), true)
+		l.keepUnsent(m)
 		return
 	}
 	posted := make(chan struct{})

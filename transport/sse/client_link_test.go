@@ -123,40 +123,46 @@ func TestALossListsWhatIsBeingPostedAndWhatIsQueued(t *testing.T) {
 //
 // Guarantees: G-0034.3, G-0034.5
 func TestRequestsThatAreNotAcceptedAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		began, posted, accept := time.Now(), make(chan time.Duration, 2*maxBeside), make(chan struct{})
-		l, r := postingLink(t, func(r *http.Request) (*http.Response, error) {
-			posted <- time.Since(began)
-			select {
-			case <-accept:
-				return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
-			case <-r.Context().Done():
-				return nil, r.Context().Err()
-			}
-		})
-		for n := range transport.Tag(maxBeside + 3) {
-			mustSend(t, l, request(n+1))
-		}
-		for n := range maxBeside {
-			if after := <-posted; after != time.Duration(n)*time.Second {
-				t.Fatalf("request %d was posted after %v, want a second after the one before", n+1, after)
-			}
-		}
-		if sleep(time.Hour); len(posted) > 0 {
-			t.Fatalf("request %d was posted after %v, want that it waits", maxBeside+1, <-posted)
-		}
-		accept <- struct{}{}
-		if synctest.Wait(); len(posted) != 1 || <-posted != time.Since(began) {
-			t.Error("the next request was not posted as soon as one was accepted")
-		}
-		sleep(time.Second)
-		if err := l.Close(0); err != nil {
-			t.Error(err)
-		}
-		if loss := r.awaitLoss(t); !slices.Equal(loss.Unsent, []transport.Tag{maxBeside + 2, maxBeside + 3}) {
-			t.Errorf("got unsent %v, want the two that were not posted", loss.Unsent)
+	for _, late := range []time.Duration{0, time.Millisecond} { // after which a request that is cancelled has ended
+		bubble(t, func(t *testing.T) { boundedRequests(t, late) })
+	}
+}
+
+func boundedRequests(t *testing.T, late time.Duration) {
+	t.Helper()
+	began, posted, accept := time.Now(), make(chan time.Duration, 2*maxBeside), make(chan struct{})
+	l, r := postingLink(t, func(r *http.Request) (*http.Response, error) {
+		posted <- time.Since(began)
+		select {
+		case <-accept:
+			return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+		case <-r.Context().Done():
+			sleep(late)
+			return nil, r.Context().Err()
 		}
 	})
+	for n := range transport.Tag(maxBeside + 3) {
+		mustSend(t, l, request(n+1))
+	}
+	for n := range maxBeside {
+		if after := <-posted; after != time.Duration(n)*time.Second {
+			t.Fatalf("request %d was posted after %v, want a second after the one before", n+1, after)
+		}
+	}
+	if sleep(time.Hour); len(posted) > 0 {
+		t.Fatalf("request %d was posted after %v, want that it waits", maxBeside+1, <-posted)
+	}
+	accept <- struct{}{}
+	if synctest.Wait(); len(posted) != 1 || <-posted != time.Since(began) {
+		t.Error("the next request was not posted as soon as one was accepted")
+	}
+	sleep(time.Second)
+	if err := l.Close(0); err != nil {
+		t.Error(err)
+	}
+	if loss := r.awaitLoss(t); !slices.Equal(loss.Unsent, []transport.Tag{maxBeside + 2, maxBeside + 3}) {
+		t.Errorf("got unsent %v, want the two that were not posted", loss.Unsent)
+	}
 }
 
 // Close posts what is queued for 70 % of its grace, cancels what is being posted then, and returns at once. It names what

@@ -189,6 +189,31 @@ func TestEndOfTheStreamLosesTheLink(t *testing.T) {
 	}
 }
 
+// A server that says something in its response to a POST, as many do, gets the next message on the same connection.
+//
+// Guarantees: G-0034.5
+func TestWhatAServerSaysCostsNoConnection(t *testing.T) {
+	const posts = 5
+	from := make(chan string, posts)
+	s := scriptedServer{get: says(endpoint), post: func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		io.WriteString(w, strings.Repeat("Accepted ", 500))
+		from <- r.RemoteAddr
+	}}
+	link, _ := open(t, &Client{URL: s.serve(t)})
+	var first string
+	for n := range posts {
+		if err := link.Send(notification(transport.Tag(n + 1))); err != nil {
+			t.Fatal(err)
+		}
+		if at := testenv.Receive(t, from, "a message arrives"); n == 0 {
+			first = at
+		} else if at != first {
+			t.Errorf("message %d came from %s, want %s as the first", n+1, at, first)
+		}
+	}
+}
+
 // A POST that fails, fails one message only, and the failure says whether the message
 // may have been executed.
 //
