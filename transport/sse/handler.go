@@ -315,7 +315,6 @@ const sessionParameter = "sessionId"
 func (h *Handler) endpointOf(r *http.Request, id string) string {
 	address := h.options.Endpoint
 	if address == "" {
-		address, _, _ = strings.Cut(r.RequestURI, "?")
 		if sent, err := url.Parse(r.RequestURI); err == nil {
 			address = sent.EscapedPath()
 		}

@@ -117,6 +117,71 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 // sleep waits in virtual time.
 func sleep(d time.Duration) { <-time.NewTimer(d).C }
 
+// While the acceptor closes, no session begins: it would be cut off. An acceptor that was also chosen for a session is closed once.
+//
+// Guarantees: G-0034.10
+func TestNoSessionBeginsDuringAShutdown(t *testing.T) {
+	var s *site
+	choose := func(*http.Request) transport.Acceptor { return s }
+	virtually(t, HandlerOptions{Choose: choose}, func(t *testing.T, of *site) {
+		s = of
+		s.visit()
+		closes, end := 0, make(chan struct{})
+		s.close = func(context.Context) error {
+			closes++
+			<-end
+			return nil
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.handler.Shutdown(t.Context(), nil) }()
+		synctest.Wait()
+		if got := s.do(t.Context(), "GET", s.url, "").StatusCode; got != http.StatusServiceUnavailable {
+			t.Errorf("during the shutdown, a GET got %d, want 503", got)
+		}
+		close(end)
+		if err := <-ended; err != nil || closes != 1 {
+			t.Errorf("the acceptor was closed %d times, want once; Shutdown returned %v", closes, err)
+		}
+	})
+}
+
+// The end of a session whose messages were read leaves what other sessions of the client have not read.
+//
+// Guarantees: G-0083.6
+func TestTheEndOfASessionLeavesWhatOthersHaveNotRead(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+		send := func(n int) {
+			t.Helper()
+			link, _ := s.session(n)
+			for _, size := range []int{8 << 10, 100 << 10} {
+				if err := link.Send(transport.Outbound{Frame: []byte(`"` + strings.Repeat("x", size) + `"`)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+		}
+		s.visit() // it reads nothing
+		send(0)
+		small, large := s.handler.unread.Small.Held(), s.handler.unread.Large.Held()
+		if small == 0 || large == 0 {
+			t.Fatalf("%d and %d bytes count as unread, want some", small, large)
+		}
+		v := s.visit()
+		send(1)
+		for range 2 {
+			if _, err := v.events.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.leave()
+		_, r := s.session(1)
+		r.awaitLoss(t)
+		if gotSmall, gotLarge := s.handler.unread.Small.Held(), s.handler.unread.Large.Held(); gotSmall != small || gotLarge != large {
+			t.Errorf("%d and %d bytes count as unread, want %d and %d of the other session", gotSmall, gotLarge, small, large)
+		}
+	})
+}
+
 // Large messages are decoded in turn, and small ones do not wait for them.
 //
 // Guarantees: G-0085.3, G-0085.6
