@@ -228,6 +228,9 @@ func closingServer() {
 	if err := link.Close(hangGuard); err != nil {
 		panic(err)
 	}
+	if _, err := os.Stdin.Stat(); err != nil {
+		panic(err) // it stays open
+	}
 	fmt.Println("restored")
 }
 
