@@ -6,7 +6,7 @@
 // What the SDKs have in common is what this package speaks: the subprotocol "mcp", and one JSON-RPC message in each text message. One
 // connection is one session. When it ends, the session ends: nothing is resumed, and there is no session id. How clients log in, which close
 // statuses mean what, and which headers repeat what a message says, nobody has settled; see docs/adr/0108-websocket.md. The transport that was
-// proposed (SEP-1288) was not accepted.
+// proposed (SEP-1288) is part of no revision.
 //
 // A link has one stream, transport.Main. It reads a message only for credit, and answers pings of its peer only while no message waits for
 // credit. It sends no pings: package conn finds out whether a peer that is silent still lives.
