@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +100,17 @@ func TestALoginOutlastsItsCall(t *testing.T) {
 	wantCall(t, a, f.url)
 	if len(p.opened) > 0 {
 		t.Error("two logins were started")
+	}
+}
+
+// A program whose code panics gets an error, whatever the panic says.
+func TestLoginOfAProgramThatPanics(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	for _, value := range []any{"a text", errors.New("an error")} {
+		a := f.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) { panic(value) }})
+		if err := a.Login(t.Context()); err == nil || !strings.Contains(err.Error(), "panic") {
+			t.Errorf("a panic with %v: %v", value, err)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func TestWhatMetadataCovers(t *testing.T) {
 	server := &url.URL{Scheme: "https", Host: "h", Path: "/a/b"}
 	for named, want := range map[string]bool{
 		"https://h/a/b": true, "https://h/a/b/": true, "https://h/a": true, "https://h/": true, "https://h": true, "HTTPS://H/a": true,
-		"https://h/a/": true, "https://h/a/b/c": false, "https://h/a/bc": false, "https://h/ab": false, "https://h/b": false, "https://h/A": false,
+		"https://h/a/": true, "https://h/a/b/c": false, "https://h/a/bc": false, "https://h/ab": false, "https://h/b": false, "https://h/A": false, "https://h:8443/a": false,
 		"http://h/a": false, "https://o/a": false, "https://h/a?b": false, "https://h/a#b": false, "https://u@h/a": false, ":": false,
 	} {
 		if covers(named, server) != want {

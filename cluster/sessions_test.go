@@ -277,3 +277,28 @@ func TestSessionsAreWrittenAtOnce(t *testing.T) {
 		closeNode(t, n.Node)
 	})
 }
+
+// When more sessions wait than are written at a time, ends go first: nobody goes on with a session that has ended.
+func TestEndsOfSessionsAreWrittenFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := clustertest.New(clustertest.Options{})
+		a, b := join(t, service, "a"), join(t, service, "b")
+		store, other := a.Sessions(), b.Sessions()
+		store.Save("ended", sessionOf("ada", 1))
+		a.Flush(t.Context())
+		a.lag(time.Second, 0, "create", "update", "delete", "put")
+		for i := range 300 {
+			store.Save(fmt.Sprint(i), sessionOf("ada", 1))
+		}
+		store.Forget("ended")
+		rest(t, 2500*time.Millisecond) // in which less than half of them are written
+		if _, err := other.Take(t.Context(), "ended", "ada"); !errors.Is(err, streamable.ErrNoSession) {
+			t.Errorf("another node takes it: %v, want ErrNoSession", err)
+		}
+		if n := a.Report().Unsaved; n < 100 {
+			t.Fatalf("only %d sessions wait", n)
+		}
+		closeNode(t, a.Node)
+		closeNode(t, b.Node)
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -127,5 +128,20 @@ func TestTheReportSaysWhoseASessionIs(t *testing.T) {
 	slices.Sort(users)
 	if want := []string{"", "ada@a.example (iss 1)", "iss 2"}; !slices.Equal(users, want) {
 		t.Errorf("the users are %q, want %q", users, want)
+	}
+}
+
+// A user's connection keeps the name that one login of the user had, although another login has none.
+func TestALoginWithoutANameHidesNone(t *testing.T) {
+	f := newFleetFor(t, protocol.Latest, map[string]*server.Server{"a": named("a")}, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"share":"user"}}},
+		"bowline":{"auth":{"issuers":[{"url":"https://a.example"}],"name":"email"}}}`))
+	f.identity = "iss 1"
+	for _, c := range []claims{{"email": {"ada@a.example"}}, {"groups": {"dev"}}} {
+		f.principal = c
+		callWho(t, f.client(protocol.LatestLegacy, patient), "a")
+	}
+	of, _ := f.Detail("a")
+	if len(of.Connections) != 1 || of.Connections[0].Name != "ada@a.example" {
+		t.Errorf("the connections are %+v", of.Connections)
 	}
 }

@@ -188,6 +188,28 @@ func TestResultsAreKeptAsTheServerAllows(t *testing.T) {
 	})
 }
 
+// Questions are not kept, whatever the server says of their lifetime: the next request asks the server again.
+//
+// Guarantees: G-0035.1
+func TestQuestionsAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newCachingServer(forAMinute)
+		k.on(protocol.MethodReadResource, func(f frame, _ func(frame) []string) []string {
+			k.asked[f.Method]++
+			return []string{f.result(`{"resultType":"input_required",` + k.hints + `,"requestState":"s","inputRequests":{"q":{"method":"roots/list","params":{}}}}`)}
+		})
+		s := openCachingServer(t, k, client.Options{}).With(client.CallOptions{ManualInput: true})
+		for range 2 {
+			if r, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///a"}); err != nil || r.InputRequired == nil {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+		}
+		if n := k.asked[protocol.MethodReadResource]; n != 2 {
+			t.Errorf("the server was asked %d times, want 2", n)
+		}
+	})
+}
+
 // A result is not kept if the server gave it no lifetime, if it is of a legacy
 // revision, or if the program has no cache.
 //

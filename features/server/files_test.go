@@ -264,3 +264,18 @@ func TestBaseOfFilesInRoots(t *testing.T) {
 		}()
 	}
 }
+
+// An unreadable is a folder that cannot be listed.
+type unreadable struct{ fstest.MapFS }
+
+func (unreadable) ReadDir(string) ([]fs.DirEntry, error) { return nil, errors.New("no such disk") }
+
+// If one of several folders cannot be listed, the list fails: it does not look as if the files were gone.
+func TestAFolderThatCannotBeListed(t *testing.T) {
+	s := newServer(server.Options{})
+	s.AddFiles("files://a", fstest.MapFS{"x": {Data: []byte("x")}}, server.FilesOptions{})
+	s.AddFiles("files://b", unreadable{fstest.MapFS{"y": {Data: []byte("y")}}}, server.FilesOptions{})
+	w := dial(t, s)
+	w.send(modern("1", "resources/list", ""))
+	w.want(`"error"`)
+}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
@@ -118,4 +120,26 @@ func TestSessionContextWhileANotificationIsServed(t *testing.T) {
 	w.want(`"id":"init"`)
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"value","arguments":{}}}`)
 	w.want(`"text":"ours"`)
+}
+
+// Clients begin sessions at the same time, and two of a kind have one description.
+func TestSessionsThatBeginAtTheSameTime(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newServer(server.Options{})
+		for i := range 400 {
+			w := accept(t, s)
+			go w.send(strings.Replace(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1), "raw", fmt.Sprint("raw ", i%4), 1))
+		}
+		synctest.Wait()
+		names := make(map[string]int)
+		for session := range s.Sessions() {
+			names[session.Client().Info.Name]++
+		}
+		if want := map[string]int{"raw 0": 100, "raw 1": 100, "raw 2": 100, "raw 3": 100}; !maps.Equal(names, want) {
+			t.Errorf("the clients are %v, want %v", names, want)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

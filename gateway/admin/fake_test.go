@@ -32,6 +32,7 @@ type fake struct {
 	detail  Detail         // of files
 	reports int            // how often a Report was made
 	records []audit.Record // nil: there is no trail
+	writes  func()         // what happens once, just after somebody has got the records; nil: nothing
 }
 
 func newFake(servers ...ServerReport) *fake {
@@ -101,6 +102,10 @@ func (f *fake) End() {
 func (f *fake) Records() ([]audit.Record, <-chan struct{}, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.writes != nil {
+		defer f.writes()
+		f.writes = nil
+	}
 	return f.records, f.changed, f.records != nil
 }
 

@@ -40,6 +40,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no line of such a page: %q", l)
 		}
 	}
+	var m metrics
+	m.line("x", 1, "tool", strings.Repeat("x", 1000))
+	if want := `bowline_gateway_x{tool="` + strings.Repeat("x", 1000) + `"} 1` + "\n"; m.String() != want {
+		t.Errorf("a long name: %s", m.String())
+	}
 	d := New(f)
 	defer d.Close()
 	for name, door := range map[string]http.Handler{"without the token": h, "probes": d.Probes()} {

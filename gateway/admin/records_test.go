@@ -150,3 +150,24 @@ func TestRecordsAreLive(t *testing.T) {
 		t.Errorf("%d rows are kept", n)
 	}
 }
+
+// A record that comes while the page is drawn is shown with the next event.
+//
+// Guarantees: G-0091.20
+func TestARecordThatComesWhileThePageIsDrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(files())
+		f.records = trail()
+		f.writes = func() {
+			f.records = append(trail(), audit.Record{Number: 12, Principal: "token bob", Outcome: "answered"})
+			close(f.changed)
+			f.changed = make(chan struct{})
+		}
+		d := New(f)
+		defer d.Close()
+		s := look(t, d.Local(), "/audit/events")
+		s.sees(t, 1, `"order":["r-11","r-10","r-9","r-8","r-7"]`)
+		pass(pace)
+		s.sees(t, 2, `"order":["r-12","r-11","r-10","r-9","r-8","r-7"]`)
+	})
+}

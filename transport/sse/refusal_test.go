@@ -91,6 +91,19 @@ func TestRefusalsAreAudited(t *testing.T) {
 	}
 }
 
+// Who comes while the handler ends is refused, and the auditor is told who that was.
+func TestTheAuditorIsToldWhoComesTooLate(t *testing.T) {
+	virtually(t, HandlerOptions{Identify: func(r *http.Request) string { return r.Header.Get("X-User") }}, func(t *testing.T, s *site) {
+		if err := s.handler.Close(0); err != nil {
+			t.Fatal(err)
+		}
+		response := s.do(s.ctx, "GET", s.url, "", "X-User: ada")
+		if response.StatusCode != 503 || len(s.refused) != 1 || s.refused[0].Origin.Identity != "ada" || s.refused[0].Err.Error() != "shutting down" {
+			t.Errorf("got %d, and the auditor was told %+v", response.StatusCode, s.refused)
+		}
+	})
+}
+
 // Each kind of refusal has its status and its text, which the acceptor is told, with the sender where one was established, the
 // message where one was read, and the time at which the request came in.
 func TestWhatTheAuditorIsTold(t *testing.T) {
