@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A session knows its server, can ask whether its client answers, and says how it has ended.
@@ -128,7 +129,12 @@ func TestSessionsThatBeginAtTheSameTime(t *testing.T) {
 		s := newServer(server.Options{})
 		for i := range 400 {
 			w := accept(t, s)
-			go w.send(strings.Replace(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1), "raw", fmt.Sprint("raw ", i%4), 1))
+			frame := strings.Replace(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1), "raw", fmt.Sprint("raw ", i%4), 1)
+			go func() {
+				if err := w.link.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+					t.Error(err)
+				}
+			}()
 		}
 		synctest.Wait()
 		names := make(map[string]int)
