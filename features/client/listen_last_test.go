@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,4 +179,34 @@ func TestWatchOfARefusedSubscription(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Watch that goes on when its resource was refused asks for it again. If the server accepts it then, the program is told for its Subscribe, too.
+//
+// Guarantees: G-0030.11
+func TestWatchAsksAgainForARefusedSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported events
+		s := grantingServer()
+		s.on(protocol.MethodListen, func(f frame, before func(frame) []string) []string {
+			if strings.Contains(string(f.Params), "file:///b") && len(s.received(protocol.MethodListen)) == 3 {
+				return f.grantsOnly(`["file:///b"]`)
+			}
+			return before(f)
+		})
+		session := openFake(t, s, client.Options{OnEvent: reported.on, ProtocolVersion: protocol.Latest})
+		synctest.Wait()
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"}); err != nil {
+			t.Fatal(err)
+		}
+		ended := watchInBackground(t, session, "file:///a")
+		reported.mu.Lock()
+		reported.all = nil // the first acknowledgements may count as changes
+		reported.mu.Unlock()
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///b"}); err != nil {
+			t.Fatal(err)
+		}
+		wantEnded(t, ended, false)
+		reported.want(t, "refused for a moment", "refused file:///a", "updated file:///a")
+	})
 }

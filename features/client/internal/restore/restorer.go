@@ -205,9 +205,7 @@ func (r *Restorer) endChange(change levelChange, accepted bool) {
 // Subscribe asks this server, and every later one, to report changes of a resource, until
 // Unsubscribe. An Unsubscribe meanwhile counts as one after it.
 func (r *Restorer) Subscribe(ctx context.Context, c Caller, uri string) error {
-	return r.subscribe(ctx, c, uri, func(sub *subscription, ended int) {
-		sub.explicit = sub.explicit || sub.ended == ended
-	})
+	return r.subscribe(ctx, c, uri, nil)
 }
 
 // Unsubscribe ends what Subscribe began. Watchers of the resource stay.
@@ -221,7 +219,7 @@ func (r *Restorer) Unsubscribe(ctx context.Context, c Caller, uri string) error 
 // Watch does what Subscribe does, for one watcher until Unwatch. The watcher has room for one
 // token, which it gets when it has to read the resource again.
 func (r *Restorer) Watch(ctx context.Context, c Caller, uri string, watcher chan struct{}) error {
-	return r.subscribe(ctx, c, uri, func(sub *subscription, _ int) { sub.add(watcher) })
+	return r.subscribe(ctx, c, uri, watcher)
 }
 
 // Unwatch ends what Watch began, also if ctx has ended.
@@ -231,13 +229,13 @@ func (r *Restorer) Unwatch(ctx context.Context, c Caller, uri string, watcher ch
 	_ = r.reports.unsubscribe(ctx, c, uri, func(sub *subscription) { delete(sub.watchers, watcher) }) // nobody can be told
 }
 
-func (r *Restorer) subscribe(ctx context.Context, c Caller, uri string, add func(sub *subscription, ended int)) error {
+func (r *Restorer) subscribe(ctx context.Context, c Caller, uri string, watcher chan struct{}) error {
 	p, err := requireReports(ctx, c)
 	if err != nil {
 		return err
 	}
 	r.watch(c.Session(), p, false)
-	return r.reports.subscribe(ctx, c, p, uri, add)
+	return r.reports.subscribe(ctx, c, p, uri, watcher)
 }
 
 // Updated wakes the watchers of a resource and of those that contain it.

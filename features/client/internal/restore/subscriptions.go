@@ -75,20 +75,23 @@ func requireReports(ctx context.Context, c Caller) (Server, error) {
 	return c.Require(ctx, protocol.MethodSubscribe, subscribing)
 }
 
-// subscribe adds a subscriber of a resource. Add gets the number of Unsubscribes before the subscriber came.
-func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string, add func(sub *subscription, ended int)) (err error) {
+// subscribe adds a subscriber of a resource: a watcher, or that of Subscribe if it is nil.
+func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string, watcher chan struct{}) (err error) {
 	sub, ended := r.join(c.Session(), uri)
 	// While it is pending, nobody removes the subscription, so that sub stays the one in the map.
 	asked, accepted := false, false
 	defer func() {
 		again := false // a Watch is accepted what was refused to an earlier Subscribe, whose caller does not know
 		unused := r.settle(sub, func() {
-			if accepted && r.refuses(p, uri) { // since it was accepted: nobody else would say so
+			switch {
+			case !accepted:
+			case r.refuses(p, uri): // since it was accepted: nobody else would say so
 				err = c.Failed(ctx, protocol.MethodListen, conn.Unknown, notGranted(uri))
-			} else if accepted {
-				watchers := len(sub.watchers)
-				add(sub, ended)
-				again = asked && sub.explicit && len(sub.watchers) > watchers
+			case watcher != nil:
+				sub.add(watcher)
+				again = asked && sub.explicit
+			default:
+				sub.explicit = sub.explicit || sub.ended == ended // no Unsubscribe has come since
 			}
 		})
 		if again {
