@@ -123,6 +123,18 @@ func TestSessionContextWhileANotificationIsServed(t *testing.T) {
 	w.want(`"text":"ours"`)
 }
 
+// A SessionContext that returns nil adds no values.
+func TestSessionContextThatReturnsNone(t *testing.T) {
+	s := newServer(server.Options{SessionContext: func(context.Context, *server.Session) context.Context { return nil }})
+	server.AddTool(s, protocol.Tool{Name: "value"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return fmt.Sprint(ctx.Value(userKey{})), nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"value","arguments":{}}}`)
+	w.want(`"text":"<nil>"`)
+}
+
 // Clients begin sessions at the same time, and two of a kind have one description.
 func TestSessionsThatBeginAtTheSameTime(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {

@@ -215,7 +215,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	}
 	if s.options.SessionContext != nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		session.given.Store(&sessionContext{s.options.SessionContext(ctx, session), cancel})
+		session.given.Store(&sessionContext{cmp.Or(s.options.SessionContext(ctx, session), ctx), cancel})
 	}
 	p.dialect.Negotiated(version, nil)
 	p.wantOffered(session.offered)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
@@ -109,13 +108,9 @@ func (h *Handler) pass(ctx context.Context, l *serverLink, frame []byte, origin 
 		in.Message = &m
 	}
 	if malformed != nil || m.Kind == jsonrpc.KindRequest { // it may be a batch
-		n := min(len(frame)+int(m.Memory), mostServed)
-		if !h.served.Take(of, n) {
+		if in.Room = web.TakeRoom(h.served, of, min(len(frame)+int(m.Memory), mostServed)); in.Room == nil {
 			return &refusal{status: http.StatusServiceUnavailable, text: "too much is being served"}
 		}
-		taken := &taken{from: h.served, of: of}
-		taken.bytes.Store(int64(n))
-		in.Room = taken
 	}
 	if !l.credit.Take(ctx.Done(), l.closing) || !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) {
 		if in.Room != nil {
@@ -125,13 +120,3 @@ func (h *Handler) pass(ctx context.Context, l *serverLink, frame []byte, origin 
 	}
 	return nil
 }
-
-// taken is what a request takes of a pool while it is served.
-type taken struct {
-	from  *share.Pool
-	of    share.Client
-	bytes atomic.Int64 // 0 once they were given back
-}
-
-// Release implements transport.Room.
-func (t *taken) Release() { t.from.Give(t.of, int(t.bytes.Swap(0))) }

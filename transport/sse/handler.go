@@ -102,9 +102,6 @@ func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
 	}
 }
 
-// defaultShutdownGrace is how long Shutdown may take if its context has no deadline.
-const defaultShutdownGrace = 10 * time.Second
-
 // Shutdown closes the acceptor given to NewHandler and those that have sessions, so that calls in flight can finish, then the handler, and
 // then srv, and returns when all of them are closed. If srv is nil, close your
 // http.Server yourself after Shutdown.
@@ -113,10 +110,7 @@ const defaultShutdownGrace = 10 * time.Second
 // four fifths of that time. Shutdown cuts off what has not finished in time, or when ctx
 // ends for another reason, and its error says what.
 func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
-	grace := defaultShutdownGrace
-	if deadline, ok := ctx.Deadline(); ok {
-		grace = max(time.Until(deadline), 0)
-	}
+	grace := web.GraceOf(ctx)
 	return web.Shutdown{Name: "sse", Acceptors: h.acceptorsToClose(), Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
 }
 

@@ -86,24 +86,19 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.reason != nil:
+	if l.reason != nil {
 		return transport.ErrClosed
-	case !l.claim(o.Frame):
-		if len(o.Frame) <= shortFrame { // it waits for room with its sender
-			return transport.ErrBusy
-		}
-		return transport.ErrNoRoom
-	case !l.queue.Push(o):
+	}
+	if err := l.claim(o.Frame); err != nil {
+		return err
+	}
+	if !l.queue.Push(o) {
 		l.release(l.costOf(o.Frame))
 		return transport.ErrBusy
 	}
 	l.signal()
 	return nil
 }
-
-// shortFrame is the size up to which a frame without room waits. A longer one would take memory meanwhile.
-const shortFrame = 1 << 10
 
 // costOf returns what a frame takes of each pool until it is written.
 func (l *serverLink) costOf(frame []byte) (small, large int) {
@@ -114,15 +109,14 @@ func (l *serverLink) costOf(frame []byte) (small, large int) {
 	return bytes, 0
 }
 
-// claim takes room for a frame. It reports false if the client has too much unread. The caller holds mu.
-func (l *serverLink) claim(frame []byte) bool {
-	pool, bytes := l.unread.Of(l.client, frame)
-	if !pool.Take(l.client, bytes) {
-		return false
+// claim takes room for a frame. It fails if the client has too much unread. The caller holds mu.
+func (l *serverLink) claim(frame []byte) error {
+	if err := l.unread.Take(l.client, frame); err != nil {
+		return err
 	}
 	small, large := l.costOf(frame)
 	l.small, l.large = l.small+small, l.large+large
-	return true
+	return nil
 }
 
 // release gives back room. The caller holds mu.

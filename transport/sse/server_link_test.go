@@ -274,7 +274,7 @@ func TestUnreadMessagesAreShared(t *testing.T) {
 	}
 	for unread.Small.Take(share.Client{Identity: "greedy"}, 100) { // until nothing is left for it
 	}
-	if long, short := greedy.Send(transport.Outbound{Frame: make([]byte, 10<<10)}), greedy.Send(transport.Outbound{Frame: make([]byte, shortFrame)}); long != transport.ErrNoRoom || short != transport.ErrBusy {
+	if long, short := greedy.Send(transport.Outbound{Frame: make([]byte, 10<<10)}), greedy.Send(transport.Outbound{Frame: make([]byte, 1<<10)}); long != transport.ErrNoRoom || short != transport.ErrBusy {
 		t.Errorf("without room: got %v and %v, want %v and %v", long, short, transport.ErrNoRoom, transport.ErrBusy)
 	}
 	taken := unread.Small.Held() - greedy.small

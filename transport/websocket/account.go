@@ -2,7 +2,6 @@ package websocket
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	ws "github.com/coder/websocket"
@@ -17,7 +16,6 @@ const (
 	maxServed  = 64 << 20      // bytes of messages that are served
 	mostServed = maxServed / 8 // what one of them counts at most: its client gets so much even when half of it is in use
 	maxUnread  = 64 << 20      // bytes of messages that wait to be written, of those up to 64 KiB and of longer ones
-	shortFrame = 1 << 10       // up to this size, a message without room waits with its sender
 )
 
 // pools are what the clients of a Handler share.
@@ -78,45 +76,24 @@ func (a *account) serve(bytes int) (transport.Room, error) {
 	if a == nil {
 		return nil, nil
 	}
-	bytes = min(bytes, mostServed)
-	if !a.served.Take(a.of, bytes) {
+	taken := web.TakeRoom(a.served, a.of, min(bytes, mostServed))
+	if taken == nil {
 		return nil, &violation{errors.New("websocket: too much of the client is being served"), ws.StatusTryAgainLater}
 	}
-	r := &room{account: a}
-	r.bytes.Store(int64(bytes))
-	return r, nil
+	return taken, nil
 }
-
-// A room is what a message takes of a pool while it is served.
-type room struct {
-	*account
-	bytes atomic.Int64 // 0 once they were given back
-}
-
-// Release implements transport.Room.
-func (r *room) Release() { r.served.Give(r.of, int(r.bytes.Swap(0))) }
 
 // write takes room for a message to the client.
 func (a *account) write(frame []byte) error {
 	if a == nil {
 		return nil
 	}
-	pool, bytes := a.unread.Of(a.of, frame)
-	switch {
-	case pool.Take(a.of, bytes):
-		return nil
-	case len(frame) <= shortFrame:
-		return transport.ErrBusy
-	default:
-		return transport.ErrNoRoom
-	}
+	return a.unread.Take(a.of, frame)
 }
 
 // written gives it back.
 func (a *account) written(frame []byte) {
-	if a == nil {
-		return
+	if a != nil {
+		a.unread.Give(a.of, frame)
 	}
-	pool, bytes := a.unread.Of(a.of, frame)
-	pool.Give(a.of, bytes)
 }

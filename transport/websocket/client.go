@@ -52,11 +52,11 @@ type Client struct {
 // Traits implements transport.Describer. The name is the host of the URL, with its port if the URL has one; the endpoint is the scheme and
 // that host.
 func (c *Client) Traits() transport.Traits {
-	address, err := parse(c.URL)
+	address, err := web.Parse(c.URL, "ws", "wss")
 	if err != nil {
 		return transport.Traits{}
 	}
-	return transport.Traits{Name: address.Host, Endpoint: schemes[address.Scheme] + "://" + address.Host}
+	return transport.Traits{Name: address.Host, Endpoint: address.Scheme + "://" + address.Host}
 }
 
 // Check implements transport.Checked. It returns what is wrong with the URL, as a *transport.URLError.
@@ -142,27 +142,13 @@ func (h *handshake) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// schemes maps those of a handshake to those of its address.
-var schemes = map[string]string{"http": "ws", "https": "wss"}
-
 // parse returns the address of a handshake, which is one of HTTP, or a *transport.URLError.
 func parse(text string) (*url.URL, error) {
-	address, err := url.Parse(text)
-	switch {
-	case err != nil:
-		var parsing *url.Error // its text has the URL, perhaps with a password
-		if errors.As(err, &parsing) {
-			err = parsing.Err
-		}
-		return nil, &transport.URLError{Err: err}
-	case address.Scheme != "ws" && address.Scheme != "wss":
-		err = fmt.Errorf("the scheme is %q, not ws or wss", address.Scheme)
-	case address.Hostname() == "":
-		err = errors.New("the host is missing")
-	default:
-		address.Scheme = map[string]string{"ws": "http", "wss": "https"}[address.Scheme]
-		address.Fragment = ""
-		return address, nil
+	address, err := web.Parse(text, "ws", "wss")
+	if err != nil {
+		return nil, err
 	}
-	return nil, &transport.URLError{URL: address.Redacted(), Err: err}
+	address.Scheme = map[string]string{"ws": "http", "wss": "https"}[address.Scheme]
+	address.Fragment = ""
+	return address, nil
 }

@@ -9,7 +9,7 @@
 // proposed (SEP-1288) is part of no revision.
 //
 // A link has one stream, transport.Main. It reads a message only for credit, and answers pings of its peer only while no message waits for
-// credit. It sends no pings: package conn finds out whether a peer that is silent still lives.
+// credit, and between the messages that it writes. It sends no pings: package conn finds out whether a peer that is silent still lives.
 //
 // # Goroutines
 //

@@ -64,7 +64,8 @@ type HandlerOptions struct {
 //
 // A link queues at most 256 frames and 16 MiB for its client. One frame always fits. If the queue is full, Send returns transport.ErrBusy. All
 // clients together leave at most 64 MiB of messages up to 64 KiB unread, and 64 MiB of longer ones, which they share. Beyond that, Send returns
-// transport.ErrNoRoom for what is longer than 1 KiB. A client that reads less than 64 KiB in 30 s is disconnected. Of messages above 64 KiB, 32 are
+// transport.ErrNoRoom for what is longer than 1 KiB. A client that has not read a message 30 s after the link began to write
+// it, and 30 s later for each 64 KiB of it, is disconnected. Of messages above 64 KiB, 32 are
 // read at a time, and those that are served may take 64 MiB together, which clients share. A client beyond its share, or that
 // sends a message more slowly than 64 KiB/s after its first 30 s, is disconnected.
 type Handler struct {
@@ -90,19 +91,13 @@ func NewHandler(a transport.Acceptor, o HandlerOptions) *Handler {
 	}
 }
 
-// defaultShutdownGrace is how long Shutdown may take if its context has no deadline.
-const defaultShutdownGrace = 10 * time.Second
-
 // Shutdown closes the acceptor given to NewHandler, so that calls in flight can finish, then the handler, and then srv, and returns when all of
 // them are closed. If srv is nil, close your http.Server yourself after Shutdown.
 //
 // Shutdown ends at the deadline of ctx, or after 10 s if ctx has none. It cuts off what has not finished in time, or when ctx ends for another
 // reason, and its error says what.
 func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
-	grace := defaultShutdownGrace
-	if deadline, ok := ctx.Deadline(); ok {
-		grace = max(time.Until(deadline), 0)
-	}
+	grace := web.GraceOf(ctx)
 	h.stop()
 	return web.Shutdown{Name: "websocket", Acceptors: []transport.Acceptor{h.acceptor}, Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
 }
@@ -201,7 +196,7 @@ func checkHandshake(w http.ResponseWriter, r *http.Request) *refusal {
 		return &refusal{status: http.StatusBadRequest, text: "a handshake has no body"}
 	case !has(r.Header, "Sec-WebSocket-Protocol", subprotocol):
 		return &refusal{status: http.StatusBadRequest, text: "Sec-WebSocket-Protocol must have mcp"}
-	case !canHijack(w):
+	case !web.CanHijack(w):
 		return &refusal{status: http.StatusInternalServerError, text: "the ResponseWriter cannot be hijacked, which a WebSocket requires"}
 	default:
 		return nil

@@ -53,10 +53,17 @@ func (t *traffic) readBy(deadline time.Time) {
 	}
 }
 
-func (t *traffic) sawRead(n int) {
-	if n > 0 {
+func (t *traffic) read(from io.Reader, p []byte) (n int, err error) {
+	if n, err = from.Read(p); n > 0 {
 		t.reads.Note()
 	}
+	return n, err
+}
+
+func (t *traffic) write(to io.Writer, p []byte) (n int, err error) {
+	n, err = to.Write(p)
+	t.written.Add(int64(n))
+	return n, err
 }
 
 // A socket is the connection of a server.
@@ -65,17 +72,8 @@ type socket struct {
 	traffic *traffic
 }
 
-func (s *socket) Read(p []byte) (n int, err error) {
-	n, err = s.Conn.Read(p)
-	s.traffic.sawRead(n)
-	return n, err
-}
-
-func (s *socket) Write(p []byte) (n int, err error) {
-	n, err = s.Conn.Write(p)
-	s.traffic.written.Add(int64(n))
-	return n, err
-}
+func (s *socket) Read(p []byte) (int, error)  { return s.traffic.read(s.Conn, p) }
+func (s *socket) Write(p []byte) (int, error) { return s.traffic.write(s.Conn, p) }
 
 // A body is the connection of a client: the body of the response to its handshake.
 type body struct {
@@ -83,17 +81,8 @@ type body struct {
 	traffic *traffic
 }
 
-func (b *body) Read(p []byte) (n int, err error) {
-	n, err = b.ReadWriteCloser.Read(p)
-	b.traffic.sawRead(n)
-	return n, err
-}
-
-func (b *body) Write(p []byte) (n int, err error) {
-	n, err = b.ReadWriteCloser.Write(p)
-	b.traffic.written.Add(int64(n))
-	return n, err
-}
+func (b *body) Read(p []byte) (int, error)  { return b.traffic.read(b.ReadWriteCloser, p) }
+func (b *body) Write(p []byte) (int, error) { return b.traffic.write(b.ReadWriteCloser, p) }
 
 // An upgrade is the ResponseWriter of a handshake. It gives traffic the connection.
 type upgrade struct {
@@ -114,18 +103,4 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	buffers.Writer.Reset(s) // net/http has written nothing into it yet
 	u.traffic.over(conn)
 	return s, buffers, nil
-}
-
-// canHijack reports whether a handshake can take over the connection of a ResponseWriter. Like http.ResponseController, it unwraps it.
-func canHijack(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
-		case http.Hijacker:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
-		}
-	}
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// What a model or a tool may send is bounded: the answer of a model, the calls of one answer, and how much of a text the model reads.
+// These limit the answer of a model, the calls of one answer, and how much of a text the model reads. Images have no limit.
 const (
 	maxAnswer = 4 << 20
 	maxUses   = 32

@@ -39,7 +39,10 @@ const (
 const maxRedirects = 3
 
 // ParseEndpoint returns the address of an endpoint, or a *transport.URLError.
-func ParseEndpoint(text string) (*url.URL, error) {
+func ParseEndpoint(text string) (*url.URL, error) { return Parse(text, "http", "https") }
+
+// Parse returns an address that has a host and one of two schemes, or a *transport.URLError.
+func Parse(text, plain, secure string) (*url.URL, error) {
 	endpoint, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -48,8 +51,8 @@ func ParseEndpoint(text string) (*url.URL, error) {
 			err = parsing.Err
 		}
 		return nil, &transport.URLError{Err: err}
-	case endpoint.Scheme != "http" && endpoint.Scheme != "https":
-		err = fmt.Errorf("the scheme is %q, not http or https", endpoint.Scheme)
+	case endpoint.Scheme != plain && endpoint.Scheme != secure:
+		err = fmt.Errorf("the scheme is %q, not %s or %s", endpoint.Scheme, plain, secure)
 	case endpoint.Hostname() == "":
 		err = errors.New("the host is missing")
 	default:

@@ -42,17 +42,24 @@ const (
 const CannotFlush = "the ResponseWriter cannot flush, which a stream of events requires"
 
 // CanFlush reports whether events can reach the client before the response is complete.
-// Like http.ResponseController, it unwraps the writer.
 func CanFlush(w http.ResponseWriter) bool {
+	return can[http.Flusher](w) || can[interface{ FlushError() error }](w)
+}
+
+// CanHijack reports whether a handler can take over the connection of a response.
+func CanHijack(w http.ResponseWriter) bool { return can[http.Hijacker](w) }
+
+// can reports whether a ResponseWriter is a T. Like http.ResponseController, it unwraps the writer.
+func can[T any](w http.ResponseWriter) bool {
 	for {
-		switch t := w.(type) {
-		case http.Flusher, interface{ FlushError() error }:
+		if _, is := w.(T); is {
 			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
+		}
+		wrapper, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
 			return false
 		}
+		w = wrapper.Unwrap()
 	}
 }
 

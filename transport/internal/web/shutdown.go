@@ -21,6 +21,14 @@ type Shutdown struct {
 	Grace     time.Duration                   // the time for everything together
 }
 
+// GraceOf returns how long a Shutdown may take: until the deadline of ctx, or 10 s if it has none.
+func GraceOf(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(time.Until(deadline), 0)
+	}
+	return 10 * time.Second
+}
+
 // Run closes the acceptors, the handler and the server within the grace, in this order.
 // It cuts off what has not ended in time, or when ctx ends, and its error says what.
 func (s Shutdown) Run(ctx context.Context) error {
