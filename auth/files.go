@@ -221,7 +221,7 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 		case err != nil:
 			return nil, errors.Join(err, file.Close())
 		case locked:
-			return func() { _ = file.Close() }, nil // closing the file releases the lock
+			return func() { _ = private.Unlock(file) }, nil
 		}
 		timer.Reset(poll)
 	}

@@ -91,10 +91,10 @@ func change(path string, by func([]Token) ([]Token, error)) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
 	if held, err := private.TryLock(lock); err != nil || !held {
-		return errors.Join(err, fmt.Errorf("another process changes %s: try again", path))
+		return errors.Join(err, fmt.Errorf("another process changes %s: try again", path), lock.Close())
 	}
+	defer func() { _ = private.Unlock(lock) }()
 	all, err := List(path)
 	if err == nil {
 		all, err = by(all)

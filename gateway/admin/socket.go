@@ -57,7 +57,7 @@ func listen(path string) (_ net.Listener, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lock.Close())
+			err = errors.Join(err, private.Unlock(lock))
 		}
 	}()
 	hidden, err := os.MkdirTemp(dir, ".b")
@@ -109,5 +109,5 @@ func (s *socket) Close() error {
 	if removed := os.Remove(s.path); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, private.Unlock(s.lock))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
+	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 const (
@@ -167,7 +168,7 @@ func (t *Trail) put(ctx context.Context, e entry) bool {
 func (t *Trail) Close() error {
 	t.once.Do(func() { close(t.closing) })
 	<-t.ended
-	return errors.Join(t.file.Close(), t.lock.Close())
+	return errors.Join(t.file.Close(), private.Unlock(t.lock))
 }
 
 // Recent returns the newest records of the trail, the oldest first, and a channel that is closed when there is another one. They are those in the file: also of

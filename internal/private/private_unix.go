@@ -60,14 +60,20 @@ func Restrict(file *os.File) (changed bool, err error) {
 	return true, file.Chmod(0o600)
 }
 
-// TryLock takes the lock of a file among all processes, if it is free. The lock ends when
-// the file is closed, also by the end of the process.
+// TryLock takes the lock of a file among all processes, if it is free. Unlock gives it back,
+// and so does the end of the process.
 func TryLock(file *os.File) (bool, error) {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Unlock gives the lock of a file back and closes the file. To close it is not enough: a child
+// that this process is starting has a copy of it until its exec, and would keep the lock.
+func Unlock(file *os.File) error {
+	return errors.Join(unix.Flock(int(file.Fd()), unix.LOCK_UN), file.Close())
 }
 
 // SyncFolder makes renamed files of a folder survive a loss of power, if the system supports

@@ -135,3 +135,33 @@ func TestFolders(t *testing.T) {
 		}
 	}
 }
+
+// A lock is free as soon as it is given back, also while a child that this process starts has a copy of the file.
+//
+// Guarantees: G-0044.12
+func TestALockGivenBackWhileAChildStarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock := func() *os.File {
+		t.Helper()
+		file, err := Open(path, os.O_CREATE|os.O_RDWR)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held, err := TryLock(file); err != nil || !held {
+			t.Fatalf("got %v, %v, want the lock", held, err)
+		}
+		return file
+	}
+	file := lock()
+	inherited, err := unix.Dup(int(file.Fd())) // as fork does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	if err := Unlock(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unlock(lock()); err != nil {
+		t.Fatal(err)
+	}
+}

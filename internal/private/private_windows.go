@@ -32,14 +32,20 @@ func checkFolder(_ string, info fs.FileInfo) error {
 // Restrict does nothing, for the same reason as isForeign.
 func Restrict(*os.File) (changed bool, err error) { return false, nil }
 
-// TryLock takes the lock of a file among all processes, if it is free. The lock ends when
-// the file is closed, also by the end of the process.
+// TryLock takes the lock of a file among all processes, if it is free. Unlock gives it back,
+// and so does the end of the process.
 func TryLock(file *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Unlock gives the lock of a file back and closes the file.
+func Unlock(file *os.File) error {
+	err := windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, new(windows.Overlapped))
+	return errors.Join(err, file.Close())
 }
 
 // SyncFolder does nothing: Windows does not offer it.

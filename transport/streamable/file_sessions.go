@@ -135,7 +135,7 @@ func (s *FileSessions) open() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			s.lock.Close()
+			_ = private.Unlock(s.lock)
 		}
 	}()
 	if s.o.Key == nil {

@@ -3,6 +3,8 @@ package streamable
 import (
 	"errors"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 // write is the goroutine that changes the file. After Close it ends when nothing is pending.
@@ -151,7 +153,7 @@ func (s *FileSessions) Close() error {
 		s.mu.Unlock()
 		close(s.closing)
 		<-s.done
-		err := errors.Join(s.file.close(), s.lock.Close())
+		err := errors.Join(s.file.close(), private.Unlock(s.lock))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err = errors.Join(s.err, err); err != nil {

@@ -110,9 +110,12 @@ func runs(folder string) bool {
 	if err != nil {
 		return false
 	}
-	defer file.Close()
 	free, err := private.TryLock(file)
-	return err == nil && !free
+	if free {
+		return private.Unlock(file) != nil
+	}
+	file.Close()
+	return err == nil
 }
 
 // dialFolder connects to the server of a folder, which runs in another process.

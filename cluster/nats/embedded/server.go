@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/private"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 )
 
@@ -171,5 +172,5 @@ func (s *Server) end() error {
 		s.server.Shutdown()
 		s.server.WaitForShutdown()
 	}
-	return s.lock.Close()
+	return private.Unlock(s.lock)
 }

@@ -9,9 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ type Node struct {
 
 	engine cluster.Engine
 	node   *cluster.Node // nil: it is in no cluster
-	name   io.Closer     // the lock of its name; nil with --node
+	name   *os.File      // the lock of its name; nil with --node
 	left   chan struct{} // closed when nothing waits for the end of serving any more
 	log    *slog.Logger  // nil: it is in no cluster
 }
@@ -223,7 +224,7 @@ func (p *Node) Close() error {
 		errs = append(errs, p.engine.Close())
 	}
 	if p.name != nil {
-		errs = append(errs, p.name.Close())
+		errs = append(errs, private.Unlock(p.name))
 	}
 	return errors.Join(errs...)
 }

@@ -30,17 +30,14 @@ func takeName(folder string) (name string, lock *os.File, err error) {
 			return "", nil, err
 		}
 		free, err := private.TryLock(file)
-		if err == nil && free {
-			name, err = nameIn(file)
-		}
-		if err != nil || !free {
-			err = errors.Join(err, file.Close())
-		}
-		if err != nil {
-			return "", nil, err
-		}
 		if free {
+			if name, err = nameIn(file); err != nil {
+				return "", nil, errors.Join(err, private.Unlock(file))
+			}
 			return name, file, nil
+		}
+		if err = errors.Join(err, file.Close()); err != nil {
+			return "", nil, err
 		}
 	}
 	return "", nil, fmt.Errorf("%d nodes of this cluster run on this machine: name more with --node", maxNodes)

@@ -52,7 +52,7 @@ func Run(kind string) error {
 		if c.lock, err = lock(os.Getenv(Lock)); err != nil {
 			return wrong("another process runs: %v", err)
 		}
-		defer c.lock.Close()
+		defer func() { _ = private.Unlock(c.lock) }()
 	}
 	s := server.New(protocol.Implementation{Name: kind, Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: Tool, Description: "Writes the id of the call to a file."}, c.mark)
