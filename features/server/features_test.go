@@ -607,6 +607,24 @@ func TestSessionContextEndsWithItsSession(t *testing.T) {
 	})
 }
 
+// So does the one that SessionContext was given, if the client leaves before it has returned.
+func TestSessionContextOfAClientThatLeaves(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		begun, ended := make(chan struct{}), make(chan struct{})
+		s := newServer(server.Options{SessionContext: func(ctx context.Context, _ *server.Session) context.Context {
+			close(begun)
+			<-ctx.Done()
+			close(ended)
+			return ctx
+		}})
+		w := accept(t, s)
+		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
+		<-begun
+		w.link.Close(0)
+		<-ended
+	})
+}
+
 // The server calls OnRootsChanged when the client says that its roots have changed.
 func TestRootsThatChangedAreReported(t *testing.T) {
 	changed := make(chan *server.Session, 1)

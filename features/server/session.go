@@ -115,7 +115,7 @@ type Session struct {
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
 	logs    atomic.Pointer[logBudget]         // nil before the first log message
 	roots   atomic.Pointer[toldRoots]         // nil: the client has to be asked
-	given   atomic.Pointer[sessionContext]    // nil without Options.SessionContext, and until that has returned
+	given   atomic.Pointer[sessionContext]    // nil without Options.SessionContext
 }
 
 // A sessionContext is what Options.SessionContext returned for a session, and ends it.

@@ -215,6 +215,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	}
 	if s.options.SessionContext != nil {
 		ctx, cancel := context.WithCancel(context.Background())
+		session.given.Store(&sessionContext{ctx, cancel}) // so that the client may leave before SessionContext has returned
 		session.given.Store(&sessionContext{cmp.Or(s.options.SessionContext(ctx, session), ctx), cancel})
 	}
 	p.dialect.Negotiated(version, nil)

@@ -73,9 +73,11 @@ func shipped(root string) ([]*dependency, error) {
 	for _, system := range systems {
 		list := exec.Command("go", "list", "-deps", "-f", listing, "work")
 		list.Dir, list.Env = root, append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		var said strings.Builder
+		list.Stderr = &said
 		text, err := list.Output()
 		if err != nil {
-			return nil, fmt.Errorf("go list for %s: %w", system, err)
+			return nil, fmt.Errorf("go list for %s: %w\n%s", system, err, &said)
 		}
 		if err := add(found, string(text)); err != nil {
 			return nil, err

@@ -6,5 +6,5 @@ set -euo pipefail
 
 targets=$(go run ./internal/tools/ossfuzz)
 while read -r folder package function name; do
-  (cd "$folder" && compile_native_go_fuzzer_v2 "$package" "$function" "$name")
+  (cd "$folder" && compile_native_go_fuzzer_v2 "$package" "$function" "$name" </dev/null)
 done <<<"$targets"

@@ -3,6 +3,7 @@ package main
 import (
 	"io/fs"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestEveryFuzzTargetIsListed(t *testing.T) {
 		}
 		for _, match := range line.FindAllStringSubmatch(string(text), -1) {
 			found++
-			if one := (target{file[:strings.LastIndex(file, "/")], match[1]}); !names[one.name()] {
+			if one := (target{path.Dir(file), match[1]}); !names[one.name()] {
 				t.Errorf("%s of %s is not listed", match[1], file)
 			}
 		}
