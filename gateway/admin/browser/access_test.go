@@ -58,7 +58,7 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 // checkNames looks at what a screen reader is told.
 func (b *tab) checkNames(path string) {
 	b.t.Helper()
-	tree, err := chromedp.Run(b.ctx, func(ctx context.Context, target *chromedp.Target) (accessibility.GetFullAXTreeResult, error) {
+	tree, err := run(b, func(ctx context.Context, target *chromedp.Target) (accessibility.GetFullAXTreeResult, error) {
 		return cdp.Call(ctx, target, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	})
 	if err != nil {
@@ -110,7 +110,9 @@ func (b *tab) scheme(name string) {
 
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	b.t.Helper()
-	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, command, params); err != nil {
 		b.t.Fatal(err)
 	}
 }

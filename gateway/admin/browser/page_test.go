@@ -3,7 +3,9 @@
 package browser
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 )
@@ -86,8 +89,22 @@ func TestAToolIsTried(t *testing.T) {
 // press presses a button by the name that a screen reader says. A form that was sent shows the page again.
 func (b *tab) press(name string) {
 	b.t.Helper()
-	b.do(chromedp.Click(`button[aria-label=` + quote(name) + `]`))
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for {
+		err := chromedp.Do(ctx, chromedp.Click(`button[aria-label=`+quote(name)+`]`))
+		var failed *cdproto.Error
+		if err == nil {
+			return
+		}
+		if !errors.As(err, &failed) || failed.Code != replaced {
+			b.t.Fatal(err)
+		}
+	}
 }
+
+// replaced is the error of a browser if the page has replaced what was to be clicked, as it does when a server has changed.
+const replaced = -32000
 
 // Nothing that servers and clients write runs, loads or changes the page.
 //

@@ -32,7 +32,7 @@ func TestPictures(t *testing.T) {
 		b.scheme(p.scheme)
 		b.do(chromedp.EmulateViewport(p.width, p.height))
 		b.visit(p.path)
-		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		picture, err := run(b, chromedp.CaptureScreenshot())
 		if err != nil || len(picture) > maxPicture {
 			t.Fatalf("%s has %d bytes: %v", p.name, len(picture), err)
 		}

@@ -119,6 +119,9 @@ type tab struct {
 	at  string
 }
 
+// patience is how long one step in a browser may take, on a machine that has much else to do.
+const patience = time.Minute
+
 // open starts a browser, and opens a tab in it.
 func open(t *testing.T, p *place) *tab {
 	t.Helper()
@@ -129,16 +132,23 @@ func open(t *testing.T, p *place) *tab {
 	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil { // with this context the browser ends
 		t.Fatalf("chromium does not start: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	t.Cleanup(cancel)
 	return &tab{t, ctx, "http://" + p.at}
 }
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// run asks a browser for something.
+func run[T any](b *tab, action chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, action)
 }
 
 // visit shows a page, once its script has said that it is live. That of a tool has none.
@@ -151,16 +161,18 @@ func (b *tab) visit(path string) {
 // await waits until an expression is true, over the loading of pages, which ends what a browser was asked before.
 func (b *tab) await(expression string) {
 	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for {
-		yes, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](`(() => { try { return !!(`+expression+`) } catch { return false } })()`))
+		yes, err := run(b, chromedp.Evaluate[bool](`(() => { try { return !!(`+expression+`) } catch { return false } })()`))
 		if err == nil && yes {
 			return
 		}
 		select {
 		case <-again.C:
-		case <-b.ctx.Done():
+		case <-ctx.Done():
 			b.t.Fatalf("it never became true: %s (%v)", expression, err)
 		}
 	}
@@ -169,7 +181,7 @@ func (b *tab) await(expression string) {
 // see returns the value of an expression.
 func see[T any](b *tab, expression string) T {
 	b.t.Helper()
-	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	value, err := run(b, chromedp.Evaluate[T](expression))
 	if err != nil {
 		b.t.Fatalf("%s: %v", expression, err)
 	}

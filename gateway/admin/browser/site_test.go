@@ -127,7 +127,7 @@ func serveSite(t *testing.T) *place {
 // picture draws what the tab shows into the folder of -keep, or one that is removed.
 func picture(b *tab, name string) {
 	b.t.Helper()
-	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	picture, err := run(b, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.t.Fatal(err)
 	}
