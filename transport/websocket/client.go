@@ -81,7 +81,9 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	}
 	l := newLink(limit)
 	h := &handshake{client: c.pool.Client(c.HTTP, address), auth: c.Authorizer, traffic: &l.traffic}
+	stop := context.AfterFunc(ctx, l.traffic.abort) // Dial reads for up to three seconds what follows an answer that it refuses, whatever ctx says
 	conn, err := h.dial(ctx, address, c.Header.Clone())
+	stop()
 	if c.HTTP == nil {
 		h.client.CloseIdleConnections() // one that was refused may be left
 	}
@@ -90,8 +92,6 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 		err = context.Cause(ctx)
 	case err != nil:
 		return nil, fmt.Errorf("websocket: connect: %w", err)
-	case conn.Subprotocol() != subprotocol:
-		err = fmt.Errorf("websocket: connect: %w", ErrSubprotocol)
 	default:
 		l.begin()
 		go l.run(conn) // Close of the link waits for it
@@ -135,6 +135,11 @@ func (h *handshake) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode != http.StatusSwitchingProtocols || !ok {
 		h.err = web.NewStatusError(response, web.Excerpt(response))
 		_ = response.Body.Close() // the response was read
+		return nil, h.err
+	}
+	if response.Header.Get("Sec-WebSocket-Protocol") != subprotocol {
+		h.err = ErrSubprotocol
+		_ = response.Body.Close() // there is an error already
 		return nil, h.err
 	}
 	h.traffic.over(duplex)

@@ -71,7 +71,7 @@ func TestAHandshakeThatFails(t *testing.T) {
 	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/denied", http.StatusTemporaryRedirect)
 	})
-	mux.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("/none-chosen", func(w http.ResponseWriter, r *http.Request) {
 		conn, err := ws.Accept(w, r, nil)
 		if err != nil {
 			t.Error(err)
@@ -80,13 +80,23 @@ func TestAHandshakeThatFails(t *testing.T) {
 		_, _, _ = conn.Read(r.Context()) // until the client has gone
 		conn.CloseNow()
 	})
+	mux.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Sec-WebSocket-Protocol", "other") // as if the client had asked for it
+		conn, err := ws.Accept(w, r, &ws.AcceptOptions{Subprotocols: []string{"other"}})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _, _ = conn.Read(r.Context())
+		conn.CloseNow()
+	})
 	mux.HandleFunc("/odd", func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: mcp\r\nSec-WebSocket-Accept: x\r\n\r\n")
 		_ = conn.Close()
 	})
 	s := httptest.NewServer(mux)
@@ -98,13 +108,14 @@ func TestAHandshakeThatFails(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]func(error) bool{
-		"/denied":     status(http.StatusForbidden, "not you"),
-		"/here":       status(http.StatusForbidden, "not you"),
-		"/challenged": status(http.StatusTeapot, "it has the token"),
-		"/elsewhere":  status(http.StatusTemporaryRedirect, "other.example"),
-		"/none":       status(http.StatusNotFound, ""),
-		"/other":      func(err error) bool { return errors.Is(err, ErrSubprotocol) },
-		"/odd":        func(err error) bool { return err != nil },
+		"/denied":      status(http.StatusForbidden, "not you"),
+		"/here":        status(http.StatusForbidden, "not you"),
+		"/challenged":  status(http.StatusTeapot, "it has the token"),
+		"/elsewhere":   status(http.StatusTemporaryRedirect, "other.example"),
+		"/none":        status(http.StatusNotFound, ""),
+		"/other":       func(err error) bool { return errors.Is(err, ErrSubprotocol) },
+		"/none-chosen": func(err error) bool { return errors.Is(err, ErrSubprotocol) },
+		"/odd":         func(err error) bool { return err != nil && !errors.Is(err, ErrSubprotocol) },
 	} {
 		c := &Client{URL: "ws" + strings.TrimPrefix(s.URL, "http") + path + "?secret", Header: http.Header{"Other": {"y"}}, Authorizer: &tokens{}}
 		if _, err := c.Open(t.Context()); !want(err) || strings.Contains(err.Error(), "secret") {

@@ -9,7 +9,8 @@
 // proposed (SEP-1288) is part of no revision.
 //
 // A link has one stream, transport.Main. It reads a message only for credit, and answers pings of its peer only while no message waits for
-// credit, and between the messages that it writes. It sends no pings: package conn finds out whether a peer that is silent still lives.
+// credit. It writes long messages in pieces of 64 KiB, with the pongs between them. It sends no pings: package conn finds out whether a peer that is
+// silent still lives.
 //
 // # Goroutines
 //

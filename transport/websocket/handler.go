@@ -3,6 +3,7 @@ package websocket
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,10 +65,9 @@ type HandlerOptions struct {
 //
 // A link queues at most 256 frames and 16 MiB for its client. One frame always fits. If the queue is full, Send returns transport.ErrBusy. All
 // clients together leave at most 64 MiB of messages up to 64 KiB unread, and 64 MiB of longer ones, which they share. Beyond that, Send returns
-// transport.ErrNoRoom for what is longer than 1 KiB. A client that has not read a message 30 s after the link began to write
-// it, and 30 s later for each 64 KiB of it, is disconnected. Of messages above 64 KiB, 32 are
-// read at a time, and those that are served may take 64 MiB together, which clients share. A client beyond its share, or that
-// sends a message more slowly than 64 KiB/s after its first 30 s, is disconnected.
+// transport.ErrNoRoom for what is longer than 1 KiB. A client that reads less than 64 KiB in 30 s is disconnected. Of messages above 64 KiB,
+// 32 are read at a time, and those that are served may take 64 MiB together, which clients share. A client beyond its share, or that sends a
+// message more slowly than 64 KiB/s after its first 30 s, is disconnected.
 type Handler struct {
 	acceptor transport.Acceptor
 	options  HandlerOptions
@@ -185,13 +185,15 @@ func checkHandshake(w http.ResponseWriter, r *http.Request) *refusal {
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
 		return &refusal{status: http.StatusMethodNotAllowed, text: "method not allowed"}
-	case r.ProtoMajor != 1 || !has(r.Header, "Connection", "upgrade") || !has(r.Header, "Upgrade", "websocket"):
+	case r.ProtoMajor != 1 || r.ProtoMinor < 1 || !has(r.Header, "Connection", "upgrade") || !has(r.Header, "Upgrade", "websocket"):
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
 		return &refusal{status: http.StatusUpgradeRequired, text: "this is an endpoint for WebSockets"}
 	case r.Header.Get("Sec-WebSocket-Version") != "13":
 		w.Header().Set("Sec-WebSocket-Version", "13")
 		return &refusal{status: http.StatusBadRequest, text: "Sec-WebSocket-Version must be 13"}
+	case !hasKey(r.Header):
+		return &refusal{status: http.StatusBadRequest, text: "Sec-WebSocket-Key must have 16 bytes in base64"}
 	case r.ContentLength != 0:
 		return &refusal{status: http.StatusBadRequest, text: "a handshake has no body"}
 	case !has(r.Header, "Sec-WebSocket-Protocol", subprotocol):
@@ -201,6 +203,16 @@ func checkHandshake(w http.ResponseWriter, r *http.Request) *refusal {
 	default:
 		return nil
 	}
+}
+
+// hasKey reports whether a handshake has one key, which is random bytes.
+func hasKey(header http.Header) bool {
+	keys := header["Sec-Websocket-Key"]
+	if len(keys) != 1 {
+		return false
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(keys[0]))
+	return err == nil && len(key) == 16
 }
 
 // has reports whether a header that lists tokens has one.

@@ -1,8 +1,11 @@
 package websocket
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,6 +30,13 @@ type auditor struct {
 func (*auditor) Audits() bool                  { return true }
 func (a *auditor) Refused(r transport.Refusal) { a.refused = append(a.refused, r) }
 
+// A hijackable is a ResponseWriter that could be hijacked.
+type hijackable struct{ *httptest.ResponseRecorder }
+
+func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, errors.ErrUnsupported
+}
+
 // A handshake that is not allowed, or is none of a client of MCP, is refused before a server learns of it. The Auditor learns of it.
 //
 // Guarantees: G-0108.2
@@ -39,6 +49,14 @@ func TestHandshakesThatAreRefused(t *testing.T) {
 		}
 		return r
 	}
+	twice := func(r *http.Request, name string) *http.Request {
+		r.Header.Add(name, r.Header.Get(name))
+		return r
+	}
+	over := func(r *http.Request, major, minor int) *http.Request {
+		r.ProtoMajor, r.ProtoMinor, r.Proto = major, minor, fmt.Sprintf("HTTP/%d.%d", major, minor)
+		return r
+	}
 	for name, c := range map[string]struct {
 		request *http.Request
 		status  int
@@ -49,18 +67,23 @@ func TestHandshakesThatAreRefused(t *testing.T) {
 		"no upgrade":             {shakes("Upgrade: h2c"), http.StatusUpgradeRequired},
 		"no connection":          {shakes("Connection: keep-alive"), http.StatusUpgradeRequired},
 		"another version":        {shakes("Sec-WebSocket-Version: 8"), http.StatusBadRequest},
+		"no key":                 {shakes("Sec-WebSocket-Key: "), http.StatusBadRequest},
+		"a key of 15 bytes":      {shakes("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAA"), http.StatusBadRequest},
+		"a key that is no text":  {shakes("Sec-WebSocket-Key: !"), http.StatusBadRequest},
+		"two keys":               {twice(shakes(), "Sec-WebSocket-Key"), http.StatusBadRequest},
+		"HTTP/1.0":               {over(shakes(), 1, 0), http.StatusUpgradeRequired},
+		"HTTP/2":                 {over(shakes(), 2, 0), http.StatusUpgradeRequired},
 		"another subprotocol":    {shakes("Sec-WebSocket-Protocol: mcp2, chat"), http.StatusBadRequest},
 		"no hijacker":            {shakes(), http.StatusInternalServerError},
 		"not GET":                {httptest.NewRequest(http.MethodPost, "http://localhost/mcp", nil), http.StatusMethodNotAllowed},
-		"HTTP/2": {func() *http.Request {
-			r := shakes()
-			r.ProtoMajor, r.ProtoMinor, r.Proto = 2, 0, "HTTP/2.0"
-			return r
-		}(), http.StatusUpgradeRequired},
 	} {
 		a := &auditor{acceptFunc: func(transport.Link) { t.Errorf("%s: a server has learned of it", name) }}
 		response := httptest.NewRecorder()
-		NewHandler(a, HandlerOptions{AllowedOrigins: []string{"https://app.example"}}).ServeHTTP(response, c.request)
+		var w http.ResponseWriter = hijackable{response}
+		if name == "no hijacker" {
+			w = response
+		}
+		NewHandler(a, HandlerOptions{AllowedOrigins: []string{"https://app.example"}}).ServeHTTP(w, c.request)
 		if response.Code != c.status || len(a.refused) != 1 || a.refused[0].Status != c.status || a.refused[0].Denied != (c.status == http.StatusForbidden) {
 			t.Errorf("%s: got %d %s, and told %+v", name, response.Code, response.Body, a.refused)
 		}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	ws "github.com/coder/websocket"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -165,27 +167,39 @@ func (l *link) read() error {
 		if err != nil {
 			return readError(err)
 		}
-		if kind != ws.MessageText {
-			return &violation{errors.New("websocket: the peer sent a binary message, and those of MCP are text"), ws.StatusUnsupportedData}
-		}
-		if !l.credit.Take(l.stopped, nil) {
+		err = l.deliver(kind, message)
+		switch {
+		case wait.IsClosed(l.stopped) && (err == transport.ErrClosed || errors.As(err, new(*violation))):
 			return l.discard(message)
-		}
-		frame, err := l.readFrame(message)
-		if err != nil {
+		case err != nil:
 			return err
-		}
-		in := transport.Inbound{Frame: frame, Origin: l.origin}
-		if in.Room, err = l.share.serve(len(frame)); err != nil {
-			return err
-		}
-		if !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) && in.Room != nil {
-			in.Room.Release()
 		}
 	}
 }
 
-// discard reads what still comes while the link closes, since the peer's close frame is behind it.
+// deliver delivers a message for credit. It fails with transport.ErrClosed if the link is over before it has what it waits for.
+func (l *link) deliver(kind ws.MessageType, message io.Reader) error {
+	if kind != ws.MessageText {
+		return &violation{errors.New("websocket: the peer sent a binary message, and those of MCP are text"), ws.StatusUnsupportedData}
+	}
+	if !l.credit.Take(l.stopped, nil) {
+		return transport.ErrClosed
+	}
+	frame, err := l.readFrame(message)
+	if err != nil {
+		return err
+	}
+	in := transport.Inbound{Frame: frame, Origin: l.origin}
+	if in.Room, err = l.share.serve(len(frame)); err != nil {
+		return err
+	}
+	if !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) && in.Room != nil {
+		in.Room.Release()
+	}
+	return nil
+}
+
+// discard reads what still comes while the link closes: what is queued is still written, and the peer's close frame is behind what it sends.
 func (l *link) discard(message io.Reader) error {
 	for {
 		if _, err := io.Copy(io.Discard, message); err != nil {
@@ -299,15 +313,8 @@ func (l *link) next() (o transport.Outbound, ok bool) {
 
 // writeFrame writes the oldest frame of the queue. It stays there if no byte of it was written.
 func (l *link) writeFrame(frame []byte) error {
-	if l.share != nil { // a client may be slow only as far as others have room beside what it leaves unread
-		late := time.AfterFunc(web.WritePatience*time.Duration(1+len(frame)/web.WriteSize), func() {
-			l.end(errors.New("websocket: the client does not read"))
-			l.traffic.abort()
-		})
-		defer late.Stop()
-	}
 	before := l.traffic.written.Load()
-	err := l.conn.Write(context.Background(), ws.MessageText, frame)
+	err := l.writeMessage(frame)
 	if err != nil && l.traffic.written.Load() == before {
 		return err
 	}
@@ -320,6 +327,36 @@ func (l *link) writeFrame(frame []byte) error {
 		l.recv.Tell(transport.Receiver.Writable)
 	}
 	return err
+}
+
+// writeMessage writes a long message in pieces: pongs get between them, and a client has time for each.
+func (l *link) writeMessage(frame []byte) error {
+	if len(frame) <= web.WriteSize {
+		return l.inTime(func() error { return l.conn.Write(context.Background(), ws.MessageText, frame) })
+	}
+	message, err := l.conn.Writer(context.Background(), ws.MessageText)
+	if err != nil {
+		return err
+	}
+	for piece := range slices.Chunk(frame, web.WriteSize) {
+		if err := l.inTime(func() error { _, err := message.Write(piece); return err }); err != nil {
+			return err
+		}
+	}
+	return l.inTime(message.Close)
+}
+
+// inTime writes, and ends the link if that takes too long.
+func (l *link) inTime(write func() error) error {
+	if l.share == nil { // a server may be as slow as it likes
+		return write()
+	}
+	late := time.AfterFunc(web.WritePatience, func() { // a client may be slow only as far as others have room beside what it leaves unread
+		l.end(errors.New("websocket: the client does not read"))
+		l.traffic.abort()
+	})
+	defer late.Stop()
+	return write()
 }
 
 // Bind implements transport.Link.

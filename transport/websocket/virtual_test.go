@@ -1,7 +1,9 @@
 package websocket
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A pipes is a listener whose connections are pipes.
@@ -35,21 +38,33 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return here, nil
 }
 
+// serve serves a handler behind a real HTTP server over pipes, until the test is over.
+func (p pipes) serve(t *testing.T, h http.Handler) *http.Server {
+	server, served := &http.Server{Handler: h}, make(chan error, 1)
+	go func() { served <- server.Serve(p) }()
+	t.Cleanup(func() {
+		server.Close()
+		<-served
+	})
+	return server
+}
+
+// client returns a client of what is served over pipes.
+func (p pipes) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: p.dial}}
+}
+
 // virtually runs a test in virtual time, with a handler behind a real HTTP server whose connections are pipes.
-func virtually(t *testing.T, test func(t *testing.T, p pipes, links chan transport.Link)) {
+func virtually(t *testing.T, o HandlerOptions, test func(t *testing.T, p pipes, links chan transport.Link)) {
 	t.Helper()
 	testenv.Bubble(t, func(t *testing.T) {
 		p, links := make(pipes), make(chan transport.Link, 1)
-		h := NewHandler(acceptFunc(func(link transport.Link) { links <- newLater(link) }), HandlerOptions{})
-		server := &http.Server{Handler: h}
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(p) }()
+		h := NewHandler(acceptFunc(func(link transport.Link) { links <- newLater(link) }), o)
+		p.serve(t, h)
 		defer func() {
 			if err := h.Close(0); err != nil {
 				t.Error(err)
 			}
-			server.Close()
-			<-served
 		}()
 		test(t, p, links)
 	})
@@ -68,6 +83,7 @@ func (p pipes) connect(t *testing.T) (plain, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	conn.SetReadLimit(-1)
 	return plain{t, conn}, below
 }
 
@@ -75,7 +91,7 @@ func (p pipes) connect(t *testing.T) (plain, net.Conn) {
 //
 // Guarantees: G-0108.3
 func TestAMessageWaitsForCredit(t *testing.T) {
-	virtually(t, func(t *testing.T, p pipes, links chan transport.Link) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
 		client, _ := p.connect(t)
 		got := record(<-links, 0)
 		large := strings.Repeat("1", 64<<10)
@@ -94,7 +110,7 @@ func TestAMessageWaitsForCredit(t *testing.T) {
 //
 // Guarantees: G-0108.5
 func TestSlowClients(t *testing.T) {
-	virtually(t, func(t *testing.T, p pipes, links chan transport.Link) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
 		client, below := p.connect(t)
 		link := <-links
 		got := record(link, 1)
@@ -117,6 +133,86 @@ func TestSlowClients(t *testing.T) {
 			t.Errorf("lost for %v after %v", err, time.Since(begun))
 		}
 		client.CloseNow()
+
+		client, below = p.connect(t)
+		link = <-links
+		got = record(link, 1)
+		if err := link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, 4<<20)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.CopyN(io.Discard, below, 3<<20); err != nil {
+			t.Fatal(err)
+		}
+		begun = time.Now()
+		if err := got.lost(t); err.Error() != "websocket: the client does not read" || time.Since(begun) != 30*time.Second {
+			t.Errorf("lost for %v, %v after the client has stopped within a message", err, time.Since(begun))
+		}
+		client.CloseNow()
+	})
+}
+
+// While a link writes a long message to a client that reads it steadily, however slowly, pings are answered.
+//
+// Guarantees: G-0108.3, G-0108.5
+func TestAPingWithinALongMessage(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		client, _ := p.connect(t)
+		defer client.CloseNow()
+		link := <-links
+		got := record(link, 1)
+		const size = 4 << 20
+		if err := link.Send(transport.Outbound{Frame: bytes.Repeat([]byte("1"), size)}); err != nil {
+			t.Fatal(err)
+		}
+		ponged := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			ponged <- client.Ping(ctx)
+		}()
+		_, message, err := client.Reader(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, read := time.Now(), int64(0)
+		for err == nil {
+			var n int64
+			n, err = io.CopyN(io.Discard, message, 16<<10)
+			read += n
+			<-time.NewTimer(time.Second).C
+		}
+		if err != io.EOF || read != size || time.Since(begun) < 4*time.Minute || len(got.losses) > 0 {
+			t.Errorf("%d bytes were read in %v: %v", read, time.Since(begun), err)
+		}
+		if err := <-ponged; err != nil {
+			t.Errorf("the ping: %v", err)
+		}
+	})
+}
+
+// A server whose answer to the handshake is wrong, and that says nothing more, does not hold up Open beyond its context.
+//
+// Guarantees: G-0014.1
+func TestOpenOfAServerThatIsWrong(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		p, over := make(pipes), make(chan struct{})
+		p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: mcp\r\nSec-WebSocket-Accept: x\r\n\r\n")
+			<-over
+		}))
+		defer close(over)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, err := (&Client{URL: "ws://localhost/mcp", HTTP: p.client()}).Open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
+			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
 	})
 }
 
@@ -125,7 +221,7 @@ func TestSlowClients(t *testing.T) {
 // Guarantees: G-0108.6
 func TestCloseTakesItsGrace(t *testing.T) {
 	for grace, want := range map[time.Duration]time.Duration{0: 0, time.Second: 700 * time.Millisecond, time.Minute: 5 * time.Second} {
-		virtually(t, func(t *testing.T, p pipes, links chan transport.Link) {
+		virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
 			client, below := p.connect(t)
 			link := <-links
 			got := record(link, 1)
@@ -142,7 +238,7 @@ func TestCloseTakesItsGrace(t *testing.T) {
 			<-drained
 		})
 	}
-	virtually(t, func(t *testing.T, p pipes, links chan transport.Link) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
 		client, _ := p.connect(t)
 		link := <-links
 		got := record(link, 1)
@@ -160,4 +256,113 @@ func TestCloseTakesItsGrace(t *testing.T) {
 		}
 		client.CloseNow()
 	})
+}
+
+// fill has one client, over many connections, begin as many large messages as it has places for, and a byte more. It does not end them before the test is over.
+func (p pipes) fill(t *testing.T, links chan transport.Link) {
+	t.Helper()
+	var clients []plain
+	for range maxLarge / 2 {
+		client, _ := p.connect(t)
+		record(<-links, 1)
+		message, err := client.Writer(t.Context(), ws.MessageText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := message.Write(make([]byte, large)); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, client)
+	}
+	t.Cleanup(func() {
+		for _, client := range clients {
+			client.CloseNow()
+		}
+	})
+}
+
+// large is the length of a message that needs a place.
+const large = web.SmallBody + web.SmallBody/8
+
+// A large message waits for a place. Its client is told when there is none in time.
+//
+// Guarantees: G-0108.5
+func TestAMessageWaitsForAPlace(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		p.fill(t, links)
+		client, _ := p.connect(t)
+		got, begun := record(<-links, 1), time.Now()
+		written := make(chan error, 1)
+		go func() { written <- client.Write(t.Context(), ws.MessageText, make([]byte, large)) }()
+		if status := client.closed(); status != ws.StatusTryAgainLater {
+			t.Errorf("the client was told %d, want %d", status, ws.StatusTryAgainLater)
+		}
+		if err := got.lost(t); err.Error() != "websocket: too many large messages wait to be read" || time.Since(begun) < 30*time.Second || time.Since(begun) > 31*time.Second {
+			t.Errorf("lost for %v after %v", err, time.Since(begun))
+		}
+		client.CloseNow()
+		<-written
+	})
+}
+
+// Close sends what is queued, whatever the client sends meanwhile: a message that waits for credit or a place, or breaks a limit.
+//
+// Guarantees: G-0108.6
+func TestCloseSendsWhatIsQueued(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind            ws.MessageType
+		size            int
+		credit          int
+		isFull, isLater bool // all places are taken; the message comes after Close was called
+	}{
+		"no credit":        {kind: ws.MessageText, size: 1},
+		"no credit, later": {kind: ws.MessageText, size: large, isLater: true},
+		"no place":         {kind: ws.MessageText, size: large, credit: 1, isFull: true},
+		"no place, later":  {kind: ws.MessageText, size: large, credit: 1, isFull: true, isLater: true},
+		"binary":           {kind: ws.MessageBinary, size: 1, credit: 1, isLater: true},
+		"above the limit":  {kind: ws.MessageText, size: 4*large + 1, credit: 1, isLater: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, HandlerOptions{MaxFrame: 4 * large}, func(t *testing.T, p pipes, links chan transport.Link) {
+				if c.isFull {
+					p.fill(t, links)
+				}
+				client, _ := p.connect(t)
+				link := <-links
+				got := record(link, c.credit)
+				for range 3 {
+					if err := link.Send(transport.Outbound{Tag: 1, Frame: []byte("1")}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				sent, closed := make(chan error, 1), make(chan error, 1)
+				send := func() { sent <- client.Write(t.Context(), c.kind, make([]byte, c.size)) }
+				if !c.isLater {
+					go send()
+				}
+				synctest.Wait()
+				go func() { closed <- link.Close(time.Minute) }()
+				synctest.Wait()
+				if c.isLater {
+					go send()
+				}
+				synctest.Wait()
+				for range 3 {
+					if _, text, err := client.Read(t.Context()); err != nil || string(text) != "1" {
+						t.Errorf("the client has got %q, %v", text, err)
+					}
+				}
+				if status := client.closed(); status != ws.StatusNormalClosure {
+					t.Errorf("the client was told %d, want %d", status, ws.StatusNormalClosure)
+				}
+				if err := <-closed; err != nil {
+					t.Error(err)
+				}
+				if loss := <-got.losses; loss.Reason != transport.ErrClosed || len(loss.Unsent) > 0 {
+					t.Errorf("got %+v", loss)
+				}
+				<-sent
+			})
+		})
+	}
 }
