@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A backoff delays refreshes that fail for a temporary reason.
+// A backoff delays refreshes that fail for a temporary reason. The zero value delays none.
 type backoff struct {
 	failed error
 	delay  time.Duration
@@ -41,7 +41,7 @@ func (b *backoff) record(err error, now time.Time) {
 
 // wait returns why it is too early for another refresh, or nil.
 func (b *backoff) wait(now time.Time) error {
-	if b.failed == nil || !now.Before(b.until) {
+	if !now.Before(b.until) {
 		return nil
 	}
 	return fmt.Errorf("auth: the refresh failed, and is tried again in %v: %w", b.until.Sub(now).Round(time.Second), b.failed)
@@ -99,7 +99,7 @@ func (a *attempts) recordRefusal(set string, now time.Time) {
 func (a *attempts) recentFailure(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed == nil || now.Sub(a.failedAt) > forgetTime {
+	if now.Sub(a.failedAt) > forgetTime {
 		return nil
 	}
 	return a.failed

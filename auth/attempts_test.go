@@ -107,9 +107,17 @@ func TestALoginOutlastsItsCall(t *testing.T) {
 func TestLoginOfAProgramThatPanics(t *testing.T) {
 	f := newFixture(t, authtest.Options{})
 	for _, value := range []any{"a text", errors.New("an error")} {
-		a := f.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) { panic(value) }})
-		if err := a.Login(t.Context()); err == nil || !strings.Contains(err.Error(), "panic") {
-			t.Errorf("a panic with %v: %v", value, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		asked := 0
+		a := f.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) {
+			if asked++; asked > 1 {
+				cancel() // it would ask for ever
+			}
+			panic(value)
+		}})
+		if err := a.Login(ctx); err == nil || !strings.Contains(err.Error(), "panic") || asked != 1 {
+			t.Errorf("a panic with %v: %v, after Interact was called %d times", value, err, asked)
 		}
 	}
 }
@@ -244,6 +252,9 @@ func TestRefusalsAreCountedForTenMinutes(t *testing.T) {
 		if tooManyRefusals(&a, fmt.Sprint(i), later) {
 			t.Fatalf("the refusal of set %d is too many", i+1)
 		}
+	}
+	if tooManyRefusals(&a, "0", later) {
+		t.Error("the second refusal of a set that is remembered is too many")
 	}
 	if !tooManyRefusals(&a, "one more", later) || len(a.refusals) != maxSets {
 		t.Errorf("%d sets of scopes are remembered, want %d at most", len(a.refusals), maxSets)

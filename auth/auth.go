@@ -118,7 +118,7 @@ func (a *Authorizer) takesLogins() error {
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	now := time.Now()
 	resource, c := a.resource(), a.held(now)
-	if resource == nil || c == nil || c.prover != nil || !isSameServer(resource, to) || !network.KeepsSecrets(resource) {
+	if c == nil || c.prover != nil || !isSameServer(resource, to) || !network.KeepsSecrets(resource) {
 		return nil
 	}
 	if c.due(now) {
@@ -172,11 +172,12 @@ func (a *Authorizer) Login(ctx context.Context) error {
 		return err
 	}
 	a.jobs.cancelDetached()
-	for {
-		if started, err := a.jobs.run(ctx, a.loginAsAsked); started || ctx.Err() != nil {
+	for ctx.Err() == nil {
+		if started, err := a.jobs.run(ctx, a.loginAsAsked); started {
 			return err
 		}
 	}
+	return context.Cause(ctx)
 }
 
 // loginAsAsked is the job of Login. It checks first whether the login can be saved, so that the person does not consent to one

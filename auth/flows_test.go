@@ -255,7 +255,8 @@ func TestATokenGoesOverHTTPS(t *testing.T) {
 		if again || !errors.Is(err, errPlain) || !errors.Is(err, transport.ErrAuthRequired) {
 			t.Errorf("%s, challenged: %v, %v", address, again, err)
 		}
-		if err := a.Login(t.Context()); !errors.Is(err, errPlain) {
+		var missing *LoginError
+		if err := a.Login(t.Context()); !errors.Is(err, errPlain) || !errors.As(err, &missing) || missing.Resource != a.resource().String() {
 			t.Errorf("%s, Login: %v", address, err)
 		}
 	}

@@ -3,13 +3,16 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // If a server accepts the redirect address only for the other application_type, the program
@@ -128,4 +131,41 @@ func TestATokenOfUnknownLife(t *testing.T) {
 			t.Errorf("%v: %d refreshes", life, n)
 		}
 	}
+}
+
+// Before the server is known, there is no login, and an error says so.
+func TestWithoutAServerThereIsNoLogin(t *testing.T) {
+	for _, resource := range []string{"", "/mcp", "https://mcp.example:x"} {
+		a := New(Options{Resource: resource, Interact: consent})
+		t.Cleanup(func() { a.Close() })
+		_, status := a.Status(t.Context())
+		for name, err := range map[string]error{"Login": a.Login(t.Context()), "Logout": a.Logout(t.Context()), "Status": status} {
+			if errorText(err) != "auth: Options.Resource is not set, or no URL" {
+				t.Errorf("%s with the resource %q: %v", name, resource, err)
+			}
+		}
+	}
+}
+
+// After Close, no connection to the server is left open.
+//
+// Guarantees: G-0044.4
+func TestCloseLeavesNoConnection(t *testing.T) {
+	closed := make(chan struct{}, 16)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	server.Start()
+	defer server.Close()
+	a := New(Options{Resource: server.URL, Interact: consent})
+	if err := a.Login(t.Context()); err == nil {
+		t.Error("Login succeeded")
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	testenv.Receive(t, closed, "the connection is closed")
 }

@@ -404,20 +404,25 @@ func TestAnExpiredTokenIsNoNewOne(t *testing.T) {
 //
 // Guarantees: G-0044.5
 func TestWithoutATokenAFailedRefreshIsTheError(t *testing.T) {
-	f := newFixture(t, authtest.Options{})
-	a := loggedIn(t, f, Options{})
-	expireBy(t, a, 2*time.Hour)
-	served := 0
-	f.serve = func(http.ResponseWriter, *http.Request) { served++ }
-	f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
-	for _, which := range []string{"the request that refreshes", "the next one"} {
-		_, err := call(t.Context(), a, f.url)
-		var failed *TokenError
-		if !errors.As(err, &failed) || failed.Status != http.StatusServiceUnavailable || errors.Is(err, transport.ErrAuthRequired) {
-			t.Errorf("%s: got %v, want the answer of the token endpoint", which, err)
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{})
+		a := f.login(t, Options{Interact: f.consent, Offline: true})
+		f.wantCall(t, a)
+		sleep(2 * time.Hour)
+		served := 0
+		f.server = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
+		f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
+		const answer = "auth: as.example gave no token: status 503"
+		for _, want := range []string{answer, "auth: the refresh failed, and is tried again in 1s: " + answer} {
+			_, err := f.call(t.Context(), a)
+			var failed *TokenError
+			if errorText(err) != want || !errors.As(err, &failed) || errors.Is(err, transport.ErrAuthRequired) {
+				t.Errorf("got %v, want %s", err, want)
+			}
+			sleep(300 * time.Millisecond)
 		}
-	}
-	if n := f.grants("refresh_token"); n != 1 || served != 0 {
-		t.Errorf("%d refreshes, and %d requests were sent without a token", n, served)
-	}
+		if n := f.tokenRequests("refresh_token"); n != 1 || served != 0 {
+			t.Errorf("%d refreshes, and %d requests were sent without a token", n, served)
+		}
+	})
 }

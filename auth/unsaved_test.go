@@ -65,6 +65,23 @@ func TestLoginFailsBeforeItAsksIfNothingCanBeSaved(t *testing.T) {
 	}
 }
 
+// Where nobody is asked for consent, Login logs in although nothing can be saved, and says so.
+//
+// Guarantees: G-0044.20
+func TestAProgramWithoutAPersonLogsInAlthoughNothingCanBeSaved(t *testing.T) {
+	f := newOffline(authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
+	s := &fullStore{Memory: NewMemory()}
+	s.full.Store(true)
+	a := f.login(t, Options{Store: s, Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
+	if err := a.Login(t.Context()); !errors.Is(err, errFull) || !strings.Contains(errorText(err), "lasts as long as this program") {
+		t.Errorf("Login: %v", err)
+	}
+	f.wantCall(t, a)
+	if n := f.tokenRequests("client_credentials"); n != 1 {
+		t.Errorf("%d token requests, want one", n)
+	}
+}
+
 // A login that is refused leaves the Store as it was.
 func TestARefusedLoginLeavesNothingInTheStore(t *testing.T) {
 	for name, s := range stores(t) {

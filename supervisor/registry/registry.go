@@ -99,22 +99,21 @@ func (r *Registry) Register(ctx context.Context, name string, c *conn.Conn) erro
 	}
 	e := &entry{conn: c, settled: make(chan struct{})}
 	for {
-		holder, busy := r.reserve(name, e)
-		var err error
-		switch {
+		switch holder, busy := r.reserve(name, e); {
 		case busy != nil:
-			err = await(ctx, busy)
+			if err := await(ctx, busy); err != nil {
+				return fmt.Errorf("registry: register %q: %w", name, err)
+			}
 		case holder == nil:
 			return r.claim(ctx, name, e)
 		case holder == c:
 			return nil
-		case hasClosed(holder):
-			err = r.Unregister(ctx, name, holder)
-		default:
+		case !hasClosed(holder):
 			return &TakenError{Name: name, Holder: r.options.Holder}
-		}
-		if err != nil {
-			return fmt.Errorf("registry: register %q: %w", name, err)
+		default:
+			if err := r.Unregister(ctx, name, holder); err != nil {
+				return fmt.Errorf("registry: register %q: %w", name, err)
+			}
 		}
 	}
 }
@@ -172,22 +171,25 @@ func (r *Registry) claimed(name string, e *entry, release Release, err error) er
 // may then hold the name until its lease expires. Pass a context that has not
 // ended: a shared Store needs time to inform others.
 func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) error {
-	e, busy := r.withdraw(name, c)
-	for busy != nil {
-		err := await(ctx, busy)
-		if err == nil {
-			err = e.failed // somebody else has released the name, and this is the error
-		}
-		if err != nil {
-			return fmt.Errorf("registry: unregister %q: %w", name, err)
-		}
-		e, busy = r.withdraw(name, c)
-	}
-	if e == nil {
-		return nil
-	}
-	if err := r.release(ctx, name, e); err != nil {
+	if err := r.unregister(ctx, name, c); err != nil {
 		return fmt.Errorf("registry: unregister %q: %w", name, err)
+	}
+	return nil
+}
+
+func (r *Registry) unregister(ctx context.Context, name string, c *conn.Conn) error {
+	for e, busy := r.withdraw(name, c); e != nil; e, busy = r.withdraw(name, c) {
+		if busy == nil {
+			return r.release(ctx, name, e)
+		}
+		select {
+		case <-busy:
+			if e.failed != nil {
+				return e.failed // somebody else has released the name, and this is the error
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	return nil
 }

@@ -241,6 +241,16 @@ func TestLossAtAnyTime(t *testing.T) {
 	}
 
 	s.claim = func(ctx context.Context, c registry.Claim) (registry.Release, error) {
+		release, err := s.Local.Claim(ctx, c)
+		return func(ctx context.Context) error { c.Lost(errDown); return release(ctx) }, err // before the release is over
+	}
+	register(t, r, "k", first)
+	unregister(t, r, "k", first)
+	if losses != 1 {
+		t.Error("OnLost was called for a name that was being released")
+	}
+
+	s.claim = func(ctx context.Context, c registry.Claim) (registry.Release, error) {
 		c.Lost(errDown) // before the claim is returned
 		return s.Local.Claim(ctx, c)
 	}
