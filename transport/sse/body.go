@@ -55,7 +55,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink, of
 			return nil, isLarge, &refusal{status: http.StatusBadRequest, text: "the body is empty"}
 		case err == io.EOF:
 			return frame, isLarge, nil
-		case err != nil && l.isOver(): // so the session is what the client has to know about
+		case l.isOver(): // so the session is what the client has to know about
 			return nil, isLarge, sessionNotFound
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, isLarge, &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
@@ -71,13 +71,11 @@ func (h *Handler) awaitPlace(r *http.Request, l *serverLink, of share.Client) *r
 	if claim == nil {
 		return nil
 	}
-	patience := time.NewTimer(web.BodyPatience)
-	defer patience.Stop()
 	refused := sessionNotFound
 	select {
 	case <-claim.Granted():
 		return nil
-	case <-patience.C:
+	case <-time.NewTimer(web.BodyPatience).C:
 		refused = &refusal{status: http.StatusServiceUnavailable, text: "too much is waiting to be served"}
 	case <-r.Context().Done():
 		refused = &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}

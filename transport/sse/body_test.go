@@ -144,10 +144,14 @@ func TestALargeBodyWaitsForAPlace(t *testing.T) {
 					if loss := r.awaitLoss(t); !errors.Is(loss.Reason, transport.ErrPeerClosed) {
 						t.Errorf("the session ended with %v", loss.Reason)
 					}
-					return
-				}
-				if got := v.post(ping); got != 202 {
+				} else if got := v.post(ping); got != 202 {
 					t.Errorf("a small body after it: got %d, want 202", got)
+				}
+				if test.want != 202 { // the place that becomes free now is for others
+					s.handler.large.Give(web.ClientOf("", "pipe"), 1)
+				}
+				if taken := s.handler.large.Held(); taken != maxLarge-1 {
+					t.Errorf("at the end %d of %d places are taken, want all but one", taken, maxLarge)
 				}
 			})
 		})
@@ -184,6 +188,19 @@ func TestASmallBodyNeedsNoPlace(t *testing.T) {
 			})
 		})
 	}
+	t.Run("its end comes after it", func(t *testing.T) { // and not with its last bytes, as in HTTP/1
+		virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+			v := s.visit()
+			link, _ := s.session(0)
+			link.Grant(transport.Main, 1)
+			fillLarge(t, s.handler)
+			w, post := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", v.endpoint, strings.NewReader(ping+strings.Repeat(" ", web.SmallBody-len(ping))))
+			post.Header.Set("Content-Type", web.TypeJSON)
+			if s.handler.ServeHTTP(w, post); w.Code != 202 {
+				t.Errorf("got %d %s, want 202", w.Code, w.Body)
+			}
+		})
+	})
 }
 
 // A request whose session ends while it waits for credit gives back its room. One whose client gives up while it waits for a place
@@ -195,11 +212,25 @@ func TestARequestThatIsNotDeliveredTakesNothing(t *testing.T) {
 		v := s.visit()
 		_, r := s.session(0)
 		status := make(chan int, 1)
+		for _, body := range []string{`{"jsonrpc":"2.0","id":1,"method":"a"}`, `[{"jsonrpc":"2.0","id":1,"method":"a"}]`} { // a batch may contain a request
+			ctx, giveUp := context.WithCancel(t.Context())
+			post := httptest.NewRequestWithContext(ctx, "POST", v.endpoint, strings.NewReader(body))
+			post.Header.Set("Content-Type", web.TypeJSON)
+			go func() {
+				w := httptest.NewRecorder()
+				s.handler.ServeHTTP(w, post)
+				status <- w.Code
+			}()
+			synctest.Wait()
+			if s.handler.served.Held() == 0 {
+				t.Errorf("%s waits for credit, and takes no room", body)
+			}
+			if giveUp(); <-status != 404 || s.handler.served.Held() > 0 {
+				t.Errorf("%s was not delivered, and %d bytes are taken, want none", body, s.handler.served.Held())
+			}
+		}
 		go func() { status <- v.post(`{"jsonrpc":"2.0","id":1,"method":"a"}`) }()
 		synctest.Wait()
-		if s.handler.served.Held() == 0 {
-			t.Error("a request that waits for credit takes no room")
-		}
 		v.leave()
 		r.awaitLoss(t)
 		if got := <-status; got != 404 || s.handler.served.Held() > 0 {

@@ -187,8 +187,7 @@ func (l *clientLink) postAll() {
 func (l *clientLink) take() (m numbered, ok bool) {
 	l.Mu.Lock()
 	if l.queue.Len() == 0 || l.IsStopped() {
-		l.posting = false
-		l.Check()
+		l.posting = false // the goroutine that has posted checks whether the link may end
 		l.Mu.Unlock()
 		return m, false
 	}
@@ -221,8 +220,7 @@ func (l *clientLink) postRequest(m numbered) {
 	l.Mu.Lock()
 	started := l.Run(post)
 	l.Mu.Unlock()
-	if !started {
-		<-l.beside
+	if !started { // and nothing will
 		l.keepUnsent(m)
 		return
 	}
@@ -237,7 +235,6 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	}
 	response, unsent, err := web.Send(ctx, l.client, l.auth, func() (*http.Request, error) {
-		waiting.Store(false)
 		connected.Store(false)
 		request, err := l.newRequest(httptrace.WithClientTrace(ctx, trace), http.MethodPost, l.endpoint, bytes.NewReader(m.Frame))
 		if err == nil {
@@ -299,8 +296,8 @@ func (l *clientLink) Close(grace time.Duration) error {
 	return l.Client.Close(grace, func() {})
 }
 
-// IsEmpty implements parts.Ending.
-func (l *clientLink) IsEmpty() bool { return l.queue.Len() == 0 && !l.posting }
+// IsEmpty implements parts.Ending. While something is queued, a goroutine posts.
+func (l *clientLink) IsEmpty() bool { return !l.posting }
 
 // AwaitAnswers implements parts.Ending. None is worth the wait.
 func (l *clientLink) AwaitAnswers(error) {}

@@ -1,6 +1,7 @@
 package sse
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -282,6 +283,51 @@ func TestHowAMessageFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A message that an Authorizer does not let pass was certainly not sent.
+//
+// Guarantees: G-0034.4
+func TestAMessageThatIsNotAuthorizedIsUnsent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, r := postingLink(t, func(*http.Request) (*http.Response, error) {
+			t.Error("the message was posted")
+			return nil, errors.New("posted")
+		})
+		denied := errors.New("denied")
+		l.auth = denyFunc(func() error { return denied })
+		mustSend(t, l, notification(1))
+		if failed := r.awaitFailure(t); failed.Tag != 1 || !failed.Unsent || !errors.Is(failed.Err, denied) {
+			t.Errorf("got %+v, want that the message was not sent: %v", failed, denied)
+		}
+		l.Close(time.Minute)
+	})
+}
+
+// A denyFunc is an Authorizer that asks it about each request.
+type denyFunc func() error
+
+func (f denyFunc) Authorize(context.Context, *http.Request) error { return f() }
+
+func (denyFunc) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
+	return false, nil
+}
+
+// Nothing is left of a message that was accepted: its context has ended, and the body of the response is closed.
+func TestAnAcceptedMessageLeavesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var posted context.Context
+		body := &closedBody{Reader: strings.NewReader("Accepted")}
+		l, _ := postingLink(t, func(r *http.Request) (*http.Response, error) {
+			posted = r.Context()
+			return &http.Response{StatusCode: http.StatusAccepted, Body: body}, nil
+		})
+		mustSend(t, l, notification(1))
+		if synctest.Wait(); posted.Err() == nil || !body.closed {
+			t.Errorf("the context has ended with %v, and that the body is closed is %t", posted.Err(), body.closed)
+		}
+		l.Close(time.Minute)
+	})
 }
 
 // A full queue refuses a message, and the link says once that there is room again.

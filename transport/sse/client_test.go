@@ -326,18 +326,21 @@ func (w waiting) AwaitAnswers(error) { <-w.until }
 //
 // Guarantees: G-0014.6
 func TestRequestAfterTheEndIsReportedWithTheLoss(t *testing.T) {
-	l, r, broken := newClientLink(http.DefaultClient, nil, 0), newRecorder(), errors.New("broken")
-	l.Bind(r)
-	posted := make(chan struct{})
-	l.Link = waiting{l, posted} // the link has stopped then, but has cancelled nothing
-	l.EndFor(broken)
-	testenv.Within(t, "the link ends", func() {
-		l.postRequest(numbered{request(1), 1})
+	bubble(t, func(t *testing.T) {
+		l, r, broken := newClientLink(http.DefaultClient, nil, 0), newRecorder(), errors.New("broken")
+		l.Bind(r)
+		posted := make(chan struct{})
+		l.Link = waiting{l, posted} // the link has stopped then, but has cancelled nothing
+		l.EndFor(broken)
+		began := time.Now()
+		if l.postRequest(numbered{request(1), 1}); time.Since(began) > 0 {
+			t.Errorf("the end waits %v for a request that is not posted", time.Since(began))
+		}
 		close(posted)
+		if loss := r.awaitLoss(t); loss.Reason != broken || len(loss.Unsent) != 1 || loss.Unsent[0] != 1 || len(r.failed) > 0 {
+			t.Errorf("got the losses %+v and failures %v, want loss.Reason == %v, len(loss.Unsent) == 1, loss.Unsent[0] == 1 and len(r.failed) == 0", loss, r.failed, broken)
+		}
 	})
-	if loss := r.awaitLoss(t); loss.Reason != broken || len(loss.Unsent) != 1 || loss.Unsent[0] != 1 || len(r.failed) > 0 {
-		t.Errorf("got the losses %+v and failures %v, want loss.Reason == %v, len(loss.Unsent) == 1, loss.Unsent[0] == 1 and len(r.failed) == 0", loss, r.failed, broken)
-	}
 }
 
 // A notification is posted although the POST of an earlier request has no response yet,

@@ -97,12 +97,20 @@ func TestCloseNamesWhatHasNotEnded(t *testing.T) {
 		post.Header.Set("Content-Type", web.TypeJSON)
 		requests.Go(func() { s.handler.ServeHTTP(httptest.NewRecorder(), post) })
 		synctest.Wait()
-		err := link.Close(time.Millisecond)
+		began := time.Now()
+		var closing sync.WaitGroup
+		for _, grace := range []time.Duration{10 * time.Second, 0} { // the second one waits for the first
+			closing.Go(func() {
+				err := link.Close(grace)
+				if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "an HTTP request has not ended") || took != 7*time.Second+web.ForcedWait {
+					t.Errorf("Close(%v) returned %v after %v, want that a request has not ended, after 12 s", grace, err, took)
+				}
+			})
+			synctest.Wait()
+		}
+		closing.Wait()
 		more.Close()
 		requests.Wait()
-		if err == nil || !strings.Contains(err.Error(), "an HTTP request has not ended") {
-			t.Errorf("got %v, want that a request has not ended", err)
-		}
 	})
 }
 
@@ -207,6 +215,46 @@ func TestALinkSaysWhyItEnded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Close ends a stream that is quiet like any response. Its client sees no broken connection.
+//
+// Guarantees: G-0034.8
+func TestCloseEndsTheResponse(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+		v := s.visit()
+		link, _ := s.session(0)
+		if err := link.Send(notification(1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.events.Next(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := v.events.Next()
+			ended <- err
+		}()
+		synctest.Wait()
+		if err := link.Close(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != io.EOF {
+			t.Errorf("the stream ended with %v, want %v", err, io.EOF)
+		}
+	})
+}
+
+// If Accept panics after Bind, the session is closed.
+func TestAPanicOfTheAcceptorEndsTheSession(t *testing.T) {
+	r := newRecorder()
+	h := NewHandler(acceptFunc(func(link transport.Link) { link.Bind(r); panic(http.ErrAbortHandler) }), HandlerOptions{})
+	defer func() {
+		if recover() != http.ErrAbortHandler || len(r.lost) != 1 || r.lost[0].Reason != transport.ErrClosed || len(h.sessions) > 0 {
+			t.Errorf("got the losses %+v and %d sessions, want %v and none", r.lost, len(h.sessions), transport.ErrClosed)
+		}
+	}()
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost/sse", nil))
 }
 
 // If writing panics, the session ends all the same, as one whose client has gone.

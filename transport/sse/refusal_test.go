@@ -89,6 +89,11 @@ func TestRefusalsAreAudited(t *testing.T) {
 	if got := v.post(ping, "X-User: ada"); got != 404 || len(s.refused) != 0 {
 		t.Errorf("one that does not audit is told of %d refusals", len(s.refused))
 	}
+	w := httptest.NewRecorder()
+	NewHandler((*site)(nil), HandlerOptions{}).ServeHTTP(w, httptest.NewRequest("PUT", "http://localhost/sse", nil))
+	if w.Code != 405 {
+		t.Errorf("without an acceptor, got %d, want 405", w.Code)
+	}
 }
 
 // Who comes while the handler ends is refused, and the auditor is told who that was.
@@ -172,6 +177,13 @@ func TestTheBodyOfARefusedRequest(t *testing.T) {
 			if a.status != 404 || a.at.Sub(began) > time.Second {
 				t.Errorf("a body of %d: got %d after %v, want 404 within a second", length, a.status, a.at.Sub(began))
 			}
+		}
+		conn := s.conns.dial()
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /sse HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: 100\r\n\r\n", web.TypeJSON)
+		began := time.Now()
+		if _, err := io.Copy(io.Discard, conn); err != nil || time.Since(began) != time.Second {
+			t.Errorf("the connection ended with %v after %v, want after a second", err, time.Since(began))
 		}
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, httptest.NewRequest("POST", "http://localhost/sse", strings.NewReader(ping)))
@@ -362,13 +374,14 @@ func TestMessagesArriveDecoded(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	v := s.visit()
 	link, r := s.session(0)
-	link.Grant(transport.Main, 3)
-	for _, body := range []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, ping, `{"no": "message"}`} {
+	link.Grant(transport.Main, 4)
+	first := `{"jsonrpc":"2.0","id":1,"method":"initialize"}`
+	for _, body := range []string{first, ping, `{"no": "message"}`, first + strings.Repeat(" ", web.MaxInitialize-len(first))} {
 		if got := v.post(body); got != 202 {
-			t.Errorf("%s: got %d, want 202", body, got)
+			t.Errorf("%.50s: got %d, want 202", body, got)
 		}
 	}
-	if len(r.frames) != 3 || r.frames[0].Message.Method != "initialize" || r.frames[1].Message.Method != "ping" || r.frames[2].Message != nil {
+	if len(r.frames) != 4 || r.frames[0].Message.Method != "initialize" || r.frames[1].Message.Method != "ping" || r.frames[2].Message != nil {
 		t.Errorf("got %+v", r.frames)
 	}
 }

@@ -199,7 +199,6 @@ func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.
 	l.w.WriteHeader(http.StatusOK)
 	text, frames := eventstream.Append(nil, eventstream.Event{Type: "endpoint", Data: []byte(endpoint)}), 0
 	quiet := time.NewTimer(keepAlive)
-	defer quiet.Stop()
 	for {
 		if err := l.write(text, frames); err != nil {
 			return err
@@ -349,7 +348,6 @@ func (l *serverLink) force() {
 	if l.reading != nil {
 		l.reading.SetReadDeadline(interrupted)
 	}
-	l.signal()
 }
 
 // setReadDeadline sets the deadline of the body that is being read. It has passed if

@@ -286,3 +286,40 @@ func TestUnreadMessagesAreShared(t *testing.T) {
 		t.Errorf("%d and %d bytes are held after the sessions have ended, want %d and 0", small, large, taken)
 	}
 }
+
+// Clients leave 64 MiB of short messages unread, and as much of longer ones. A client may have one short message, or 256 KiB of
+// longer ones, whenever that is free. A message that its queue refuses counts for nothing.
+//
+// Guarantees: G-0087.6
+func TestWhatIsFreeForMessages(t *testing.T) {
+	virtually(t, HandlerOptions{Identify: func(r *http.Request) string { return r.Header.Get("X-User") }}, func(t *testing.T, s *site) {
+		s.visit("X-User: ada") // it reads nothing, and so does the next
+		s.visit("X-User: bob")
+		small, large, others := s.handler.unread.Small, s.handler.unread.Large, share.Client{Identity: "others"}
+		send := func(session, size int, want error) {
+			t.Helper()
+			link, _ := s.session(session)
+			if err := link.Send(transport.Outbound{Frame: make([]byte, size)}); err != want {
+				t.Errorf("a message of %d bytes: got %v, want %v", size, err, want)
+			}
+			synctest.Wait()
+		}
+		send(0, 64<<10, nil) // is being written
+		for range 256 {
+			send(0, 1, nil)
+		}
+		held := small.Held()
+		send(0, 1, transport.ErrBusy)
+		if small.Held() != held {
+			t.Errorf("a message that was refused takes %d bytes", small.Held()-held)
+		}
+		small.Count(others, 64<<20-held-(64<<10+web.FrameOverhead))
+		send(1, 64<<10, nil)
+		send(1, 2<<10, transport.ErrNoRoom)
+		large.Count(others, 64<<20-256<<10)
+		send(1, 256<<10-web.FrameOverhead, nil)
+		send(1, 64<<10+1, transport.ErrNoRoom)
+		large.Give(others, 1<<20)
+		send(1, 600<<10, transport.ErrNoRoom)
+	})
+}

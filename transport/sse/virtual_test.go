@@ -2,13 +2,16 @@ package sse
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,11 +176,108 @@ func TestTheEndOfASessionLeavesWhatOthersHaveNotRead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		stays := func(after string) {
+			t.Helper()
+			synctest.Wait()
+			if gotSmall, gotLarge := s.handler.unread.Small.Held(), s.handler.unread.Large.Held(); gotSmall != small || gotLarge != large {
+				t.Errorf("after %s, %d and %d bytes count as unread, want %d and %d of the other session", after, gotSmall, gotLarge, small, large)
+			}
+		}
+		go v.events.Next() // takes what frames the last one, and waits
+		stays("all was read")
 		v.leave()
 		_, r := s.session(1)
 		r.awaitLoss(t)
-		if gotSmall, gotLarge := s.handler.unread.Small.Held(), s.handler.unread.Large.Held(); gotSmall != small || gotLarge != large {
-			t.Errorf("%d and %d bytes count as unread, want %d and %d of the other session", gotSmall, gotLarge, small, large)
+		stays("the end of the session")
+	})
+}
+
+// A stuckWriter has no deadlines. It takes the endpoint, and does not return from the next write before a channel is closed.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	goesOn chan struct{}
+}
+
+func (w stuckWriter) Write(p []byte) (int, error) {
+	if w.Body.Len() > 0 {
+		<-w.goesOn
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// A session gives back what it has not written when it ends. What its request writes after that counts for nothing.
+//
+// Guarantees: G-0034.8, G-0083.6
+func TestARequestThatWritesAfterTheEndOfItsSession(t *testing.T) {
+	virtually(t, HandlerOptions{Identify: func(*http.Request) string { return "ada" }}, func(t *testing.T, s *site) {
+		var requests sync.WaitGroup
+		goesOn := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		for n := range goesOn {
+			requests.Go(func() {
+				s.handler.ServeHTTP(stuckWriter{httptest.NewRecorder(), goesOn[n]}, httptest.NewRequest("GET", s.url, nil))
+			})
+			synctest.Wait()
+			link, _ := s.session(n)
+			for _, size := range []int{8 << 10, 100 << 10} {
+				if err := link.Send(transport.Outbound{Frame: bytes.Repeat([]byte{'x'}, size)}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+		}
+		small, large := s.handler.unread.Small.Held()/2, s.handler.unread.Large.Held()/2
+		check := func(small, large int) {
+			t.Helper()
+			if gotSmall, gotLarge := s.handler.unread.Small.Held(), s.handler.unread.Large.Held(); gotSmall != small || gotLarge != large {
+				t.Errorf("%d and %d bytes count as unread, want %d and %d", gotSmall, gotLarge, small, large)
+			}
+		}
+		link, _ := s.session(0)
+		if err := link.Close(0); err == nil {
+			t.Error("the request has ended, want that it writes")
+		}
+		check(small, large) // of the other session
+		close(goesOn[0])
+		synctest.Wait()
+		check(small, large)
+		close(goesOn[1])
+		link, _ = s.session(1)
+		if err := link.Close(time.Minute); err != nil {
+			t.Error(err)
+		}
+		requests.Wait()
+		check(0, 0)
+	})
+}
+
+// A deadlineWriter records the deadlines of reading that a handler sets.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (w *deadlineWriter) SetReadDeadline(at time.Time) error {
+	w.set = append(w.set, at)
+	return nil
+}
+
+// A POST leaves no deadline on its connection, which serves other sessions next, and neither does the end of its session.
+//
+// Guarantees: G-0034.7, G-0034.8
+func TestAPostLeavesItsConnectionToOthers(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+		v := s.visit()
+		link, _ := s.session(0)
+		link.Grant(transport.Main, 1)
+		w, post := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), "POST", v.endpoint, strings.NewReader(ping))
+		post.Header.Set("Content-Type", web.TypeJSON)
+		s.handler.ServeHTTP(w, post)
+		began := len(w.set)
+		if err := link.Close(0); err != nil {
+			t.Error(err)
+		}
+		if w.Code != 202 || began < 2 || !w.set[began-1].IsZero() || len(w.set) != began {
+			t.Errorf("got %d, and the deadlines %v, of which the POST set %d, want 202, some, and none at its end", w.Code, w.set, began)
 		}
 	})
 }
