@@ -66,7 +66,7 @@ func (c *Client) Check() error {
 }
 
 // Open connects. It fails with a *transport.URLError; with a *transport.StatusError if the server refuses the handshake; with ErrSubprotocol; with
-// a *transport.UnreachableError; or when ctx ends.
+// a *transport.UnreachableError; with transport.ErrUntrusted if its certificate is not trusted; or when ctx ends.
 func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err

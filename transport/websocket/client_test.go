@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	ws "github.com/coder/websocket"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -163,4 +166,60 @@ func TestTheContextOfOpen(t *testing.T) {
 	if err := theirs.Send(transport.Outbound{Frame: []byte("1")}); err != nil || ours.next(t) != "1" {
 		t.Errorf("after the end of the context of Open: %v", err)
 	}
+}
+
+// A client reaches a server over TLS, also one that would rather have HTTP/2.
+//
+// Guarantees: G-0108.2
+func TestOverTLS(t *testing.T) {
+	ends := make(chan *recorder, 1)
+	h := NewHandler(acceptFunc(func(link transport.Link) { ends <- record(link, 1) }), HandlerOptions{})
+	s := httptest.NewUnstartedServer(h)
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of the handshake that fails
+	s.StartTLS()
+	defer s.Close()
+	defer h.Close(time.Minute)
+	url := "wss" + strings.TrimPrefix(s.URL, "https")
+	if _, err := (&Client{URL: url}).Open(t.Context()); !errors.Is(err, transport.ErrUntrusted) {
+		t.Errorf("got %v for a certificate that nobody knows, want %v", err, transport.ErrUntrusted)
+	}
+	link, err := (&Client{URL: url, HTTP: s.Client()}).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close(time.Minute)
+	record(link, 0)
+	if err := link.Send(transport.Outbound{Frame: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if frame := testenv.Receive(t, ends, "the link").next(t); frame != "1" {
+		t.Errorf("got %q, want %q", frame, "1")
+	}
+}
+
+// A server whose answer to the handshake is wrong, and that says nothing more, does not hold up Open beyond its context.
+//
+// Guarantees: G-0014.1
+func TestOpenOfAServerThatIsWrong(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		p, over := make(pipes), make(chan struct{})
+		p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: mcp\r\nSec-WebSocket-Accept: x\r\n\r\n")
+			<-over
+		}))
+		defer close(over)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, err := (&Client{URL: "ws://localhost/mcp", HTTP: p.client()}).Open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
+			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
+	})
 }

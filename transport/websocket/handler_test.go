@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ws "github.com/coder/websocket"
@@ -19,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // An auditor accepts every link, and keeps what was refused.
@@ -156,76 +158,157 @@ func TestConnectionsBeyondTheBounds(t *testing.T) {
 	}
 }
 
-// What a client has served beyond its share costs it its connection; what it has not read beyond that is refused to the sender.
+// What a client has served beyond its share costs it its connection.
 //
 // Guarantees: G-0108.5
-func TestMemoryOfOneClient(t *testing.T) {
-	client, link, got := clientOf(t, HandlerOptions{})
-	large := strings.Repeat("1", 4<<20)
-	link.Grant(transport.Main, 100)
-	status := make(chan ws.StatusCode, 1)
-	go func() { status <- client.closed() }()
-	for range 100 {
-		if client.Write(t.Context(), ws.MessageText, []byte(large)) != nil {
-			break
+func TestWhatOneClientHasServed(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		client, _ := p.connect(t)
+		got := record(<-links, 100)
+		told := make(chan ws.StatusCode, 1)
+		go func() { told <- client.closed() }()
+		message := make([]byte, 4<<20)
+		for range cap(got.frames) {
+			if client.Write(t.Context(), ws.MessageText, message) != nil {
+				break
+			}
 		}
+		if status := <-told; status != ws.StatusTryAgainLater {
+			t.Errorf("the client was told %d, want %d", status, ws.StatusTryAgainLater)
+		}
+		if err := got.lost(t); err.Error() != "websocket: too much of the client is being served" {
+			t.Errorf("lost for %v", err)
+		}
+		if n := len(got.frames); n != 6 {
+			t.Errorf("%d messages of 4 MiB are served, want those of 38 %% of 64 MiB", n)
+		}
+		client.CloseNow()
+	})
+}
+
+// What a client leaves unread beyond its share, on all its connections, is refused to the sender. There is room again when the connections have ended.
+//
+// Guarantees: G-0108.5
+func TestWhatOneClientLeavesUnread(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		for range 3 {
+			taken, lost := 0, make([]*recorder, 2)
+			var err error
+			for i := range lost {
+				client, _ := p.connect(t)
+				defer client.CloseNow()
+				link := <-links
+				lost[i] = record(link, 0)
+				for err = nil; err == nil; taken++ {
+					err = link.Send(transport.Outbound{Frame: make([]byte, 1<<20)})
+				}
+				if taken--; i == 0 && (!errors.Is(err, transport.ErrBusy) || taken != 16) {
+					t.Errorf("a link has taken %d MiB: %v", taken, err)
+				}
+				if i == 1 {
+					if err := link.Send(transport.Outbound{Frame: make([]byte, 1<<10)}); err != nil {
+						t.Errorf("a small message beside large ones: %v", err)
+					}
+				}
+			}
+			if !errors.Is(err, transport.ErrNoRoom) || taken != 24 {
+				t.Errorf("two links of one client have taken %d MiB, want 38 %% of 64 MiB: %v", taken, err)
+			}
+			for _, r := range lost {
+				<-r.losses
+			}
+		}
+	})
+}
+
+// fill has one client, over many connections, begin as many large messages as it has places for, and a byte more. It does not end them before the test is over.
+func (p pipes) fill(t *testing.T, links chan transport.Link) {
+	t.Helper()
+	var clients []plain
+	for range maxLarge / 2 {
+		client, _ := p.connect(t)
+		record(<-links, 1)
+		message, err := client.Writer(t.Context(), ws.MessageText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := message.Write(make([]byte, large)); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, client)
 	}
-	if err := got.lost(t); err == nil || !strings.Contains(err.Error(), "too much of the client is being served") {
-		t.Errorf("lost for %v", err)
-	}
-	if n := len(got.frames); n < 1 || n > 16 {
-		t.Errorf("%d messages of 4 MiB are served, want those of a share of 64 MiB", n)
-	}
-	client, link, _ = clientOf(t, HandlerOptions{})
-	var err error
-	taken := 0
-	for ; taken < 64 && err == nil; taken++ {
-		err = link.Send(transport.Outbound{Frame: []byte(large[:1<<20])})
-	}
-	if err == nil {
-		t.Errorf("%d MiB that nobody reads were accepted", taken)
-	}
-	client.CloseNow()
+	t.Cleanup(func() {
+		for _, client := range clients {
+			client.CloseNow()
+		}
+	})
+}
+
+// large is the length of a message that needs a place.
+const large = web.SmallBody + web.SmallBody/8
+
+// A large message waits for a place. Its client is told when there is none in time.
+//
+// Guarantees: G-0108.5
+func TestAMessageWaitsForAPlace(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		p.fill(t, links)
+		client, _ := p.connect(t)
+		got, begun := record(<-links, 1), time.Now()
+		written := make(chan error, 1)
+		go func() { written <- client.Write(t.Context(), ws.MessageText, make([]byte, large)) }()
+		if status := client.closed(); status != ws.StatusTryAgainLater {
+			t.Errorf("the client was told %d, want %d", status, ws.StatusTryAgainLater)
+		}
+		if err := got.lost(t); err.Error() != "websocket: too many large messages wait to be read" || time.Since(begun) < 30*time.Second || time.Since(begun) > 31*time.Second {
+			t.Errorf("lost for %v after %v", err, time.Since(begun))
+		}
+		client.CloseNow()
+		<-written
+	})
 }
 
 // Shutdown lets calls finish that run, then ends every connection.
 //
 // Guarantees: G-0108.6
 func TestShutdown(t *testing.T) {
-	running, finish := make(chan struct{}), make(chan struct{})
-	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "wait"}, func(ctx context.Context, _ struct{}) (string, error) {
-		close(running)
-		<-finish
-		return "done", nil
-	})
-	h := NewHandler(s, HandlerOptions{})
-	srv := httptest.NewServer(h)
-	defer srv.Close()
-	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{})
-	session, err := c.Connect(t.Context(), &Client{URL: "ws" + strings.TrimPrefix(srv.URL, "http")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	called := make(chan error, 1)
-	go func() {
-		text, err := client.Call[string](t.Context(), session, "wait", nil)
-		if err == nil && text != "done" {
-			err = errors.New(text)
+	testenv.Bubble(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "wait"}, func(context.Context, struct{}) (string, error) {
+			<-finish
+			return "done", nil
+		})
+		p, h := make(pipes), NewHandler(s, HandlerOptions{})
+		srv := p.serve(t, h)
+		c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{})
+		session, err := c.Connect(t.Context(), &Client{URL: "ws://localhost/mcp", HTTP: p.client()})
+		if err != nil {
+			t.Fatal(err)
 		}
-		called <- err
-	}()
-	testenv.Receive(t, running, "the call")
-	down := make(chan error, 1)
-	go func() { down <- h.Shutdown(t.Context(), srv.Config) }()
-	close(finish)
-	if err := testenv.Receive(t, called, "the answer"); err != nil {
-		t.Errorf("the call that ran: %v", err)
-	}
-	if err := testenv.Receive(t, down, "the end of Shutdown"); err != nil {
-		t.Error(err)
-	}
-	if err := session.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+		called, down := make(chan error, 1), make(chan error, 1)
+		go func() {
+			text, err := client.Call[string](t.Context(), session, "wait", nil)
+			if err == nil && text != "done" {
+				err = errors.New(text)
+			}
+			called <- err
+		}()
+		synctest.Wait()
+		go func() { down <- h.Shutdown(t.Context(), srv) }()
+		synctest.Wait()
+		if len(called) > 0 || len(down) > 0 {
+			t.Error("Shutdown has not waited for a call that runs")
+		}
+		close(finish)
+		if err := <-called; err != nil {
+			t.Errorf("the call that ran: %v", err)
+		}
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+		if err := session.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

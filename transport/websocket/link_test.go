@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ws "github.com/coder/websocket"
@@ -90,45 +92,6 @@ func servedBy(t *testing.T, c *Client) (transport.Link, plain) {
 	return link, plain{t, conn}
 }
 
-// clientOf returns a plain client of a handler, and the link at the handler.
-func clientOf(t *testing.T, o HandlerOptions) (plain, transport.Link, *recorder) {
-	t.Helper()
-	type end struct {
-		transport.Link
-		*recorder
-	}
-	ends := make(chan end, 1)
-	url := serve(t, NewHandler(acceptFunc(func(link transport.Link) { ends <- end{link, record(link, 0)} }), o))
-	conn, _, err := ws.Dial(t.Context(), url, &ws.DialOptions{Subprotocols: []string{subprotocol}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.CloseNow() })
-	e := testenv.Receive(t, ends, "the link")
-	return plain{t, conn}, e.Link, e.recorder
-}
-
-// A message is delivered for credit only. Without a message that waits, pings are answered and the end is noticed without credit.
-//
-// Guarantees: G-0108.3
-func TestAMessageIsDeliveredForCredit(t *testing.T) {
-	link, server := servedBy(t, &Client{})
-	got := record(link, 0)
-	server.CloseRead(t.Context()) // for the pong
-	if err := server.Ping(t.Context()); err != nil {
-		t.Fatalf("a ping to a link without credit: %v", err)
-	}
-	server.send(ws.MessageText, "1")
-	server.send(ws.MessageText, "2")
-	if len(got.frames) > 0 {
-		t.Error("a message was delivered without credit")
-	}
-	link.Grant(transport.Main, 1)
-	if frame := got.next(t); frame != "1" {
-		t.Errorf("got %q, want the first message", frame)
-	}
-}
-
 // Guarantees: G-0108.3
 func TestTheEndIsNoticedWithoutCredit(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -155,52 +118,6 @@ func TestTheEndIsNoticedWithoutCredit(t *testing.T) {
 	}
 }
 
-// A message above the limit and a binary one lose the link. The error has a type, and the peer is told the status.
-//
-// Guarantees: G-0108.4
-func TestWhatBreaksTheProtocol(t *testing.T) {
-	isOversized := func(err error) bool {
-		var oversized *transport.OversizedError
-		return errors.As(err, &oversized) && oversized.Limit == 8 && oversized.Size > 8
-	}
-	for name, c := range map[string]struct {
-		kind   ws.MessageType
-		text   string
-		status ws.StatusCode
-		want   func(error) bool
-	}{
-		"at the limit":    {ws.MessageText, "12345678", 0, nil},
-		"above the limit": {ws.MessageText, "123456789", ws.StatusMessageTooBig, isOversized},
-		"far above":       {ws.MessageText, strings.Repeat("1", 1<<20), ws.StatusMessageTooBig, isOversized},
-		"binary":          {ws.MessageBinary, "1", ws.StatusUnsupportedData, func(err error) bool { return err != nil }},
-	} {
-		check := func(t *testing.T, peer plain, got *recorder) {
-			peer.send(c.kind, c.text)
-			if c.want == nil {
-				if frame := got.next(t); frame != c.text {
-					t.Errorf("got %q, want %q", frame, c.text)
-				}
-				return
-			}
-			if status := peer.closed(); status != c.status && len(c.text) < 1<<20 { // a connection with much unread is reset
-				t.Errorf("the peer was told %d, want %d", status, c.status)
-			}
-			if err := got.lost(t); !c.want(err) {
-				t.Errorf("lost for %v", err)
-			}
-		}
-		t.Run(name+" to a client", func(t *testing.T) {
-			link, server := servedBy(t, &Client{MaxFrame: 8})
-			check(t, server, record(link, 1))
-		})
-		t.Run(name+" to a server", func(t *testing.T) {
-			client, link, got := clientOf(t, HandlerOptions{MaxFrame: 8})
-			link.Grant(transport.Main, 1)
-			check(t, client, got)
-		})
-	}
-}
-
 // Send refuses a message above the limit, and one for another stream.
 //
 // Guarantees: G-0008.2
@@ -216,17 +133,21 @@ func TestSendRefuses(t *testing.T) {
 }
 
 // A message that a peer sends in many pieces, with pings between, is one frame.
+//
+// Guarantees: G-0108.3
 func TestAMessageInPieces(t *testing.T) {
 	link, server := servedBy(t, &Client{})
 	got := record(link, 1)
 	server.CloseRead(t.Context()) // for the pong
-	want := strings.Repeat("0123456789", 20_000)
 	w, err := server.Writer(t.Context(), ws.MessageText)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for piece := range strings.SplitAfterSeq(want, "99") {
-		_, _ = w.Write([]byte(piece))
+	want := strings.Repeat("0123456789", 20_000)
+	for piece := range slices.Chunk([]byte(want), 9_999) {
+		if _, err := w.Write(piece); err != nil {
+			t.Fatal(err)
+		}
 		if err := server.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -275,5 +196,64 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 	if status := testenv.Receive(t, read, "the close frame"); status != ws.StatusNormalClosure {
 		t.Errorf("the peer was told %d, want %d", status, ws.StatusNormalClosure)
+	}
+}
+
+// A message above the limit and a binary one lose the link. The error has a type, and the peer is told the status.
+//
+// Guarantees: G-0108.4
+func TestWhatBreaksTheProtocol(t *testing.T) {
+	isOversized := func(err error) bool {
+		var oversized *transport.OversizedError
+		return errors.As(err, &oversized) && oversized.Limit == 8 && oversized.Size > 8
+	}
+	for name, c := range map[string]struct {
+		kind   ws.MessageType
+		text   string
+		status ws.StatusCode
+		want   func(error) bool
+	}{
+		"at the limit":    {ws.MessageText, "12345678", ws.StatusNormalClosure, func(err error) bool { return err == transport.ErrClosed }},
+		"above the limit": {ws.MessageText, "123456789", ws.StatusMessageTooBig, isOversized},
+		"far above":       {ws.MessageText, strings.Repeat("1", 1<<20), ws.StatusMessageTooBig, isOversized},
+		"binary":          {ws.MessageBinary, "1", ws.StatusUnsupportedData, func(err error) bool { return err != nil }},
+	} {
+		check := func(t *testing.T, peer plain, link transport.Link) {
+			got, written, told := record(link, 1), make(chan error, 1), make(chan ws.StatusCode, 1)
+			go func() { written <- peer.Write(t.Context(), c.kind, []byte(c.text)) }()
+			go func() { told <- peer.closed() }()
+			synctest.Wait()
+			if c.status == ws.StatusNormalClosure && (len(got.frames) != 1 || <-got.frames != c.text) {
+				t.Errorf("%q was not delivered", c.text)
+			}
+			if len(got.frames) > 0 {
+				t.Error("it was delivered")
+			}
+			if err := link.Close(time.Minute); err != nil {
+				t.Error(err)
+			}
+			if status, err := <-told, got.lost(t); status != c.status || !c.want(err) {
+				t.Errorf("the peer was told %d, want %d; lost for %v", status, c.status, err)
+			}
+			<-written
+			peer.CloseNow()
+		}
+		t.Run(name+" to a client", func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
+				p := make(pipes)
+				peers := p.accept(t)
+				link, err := (&Client{URL: "ws://localhost/mcp", HTTP: p.client(), MaxFrame: 8}).Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(t, <-peers, link)
+			})
+		})
+		t.Run(name+" to a server", func(t *testing.T) {
+			virtually(t, HandlerOptions{MaxFrame: 8}, func(t *testing.T, p pipes, links chan transport.Link) {
+				peer, _ := p.connect(t)
+				check(t, peer, <-links)
+			})
+		})
 	}
 }

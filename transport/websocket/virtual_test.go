@@ -3,7 +3,6 @@ package websocket
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A pipes is a listener whose connections are pipes.
@@ -52,6 +50,21 @@ func (p pipes) serve(t *testing.T, h http.Handler) *http.Server {
 // client returns a client of what is served over pipes.
 func (p pipes) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: p.dial}}
+}
+
+// accept serves connections without links, and returns them.
+func (p pipes) accept(t *testing.T) <-chan plain {
+	peers := make(chan plain, 1)
+	p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := ws.Accept(w, r, &ws.AcceptOptions{Subprotocols: []string{subprotocol}})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.SetReadLimit(-1)
+		peers <- plain{t, conn}
+	}))
+	return peers
 }
 
 // virtually runs a test in virtual time, with a handler behind a real HTTP server whose connections are pipes.
@@ -103,6 +116,36 @@ func TestAMessageWaitsForCredit(t *testing.T) {
 		}
 		client.CloseNow()
 		<-written
+	})
+}
+
+// One message is delivered for each credit. While no message waits, pings are answered without credit.
+//
+// Guarantees: G-0108.3
+func TestAMessageIsDeliveredForCredit(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		client, _ := p.connect(t)
+		defer client.CloseNow()
+		link := <-links
+		got := record(link, 0)
+		client.CloseRead(t.Context()) // for the pong
+		if err := client.Ping(t.Context()); err != nil {
+			t.Fatalf("a ping to a link without credit: %v", err)
+		}
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			client.send(ws.MessageText, "1")
+			client.send(ws.MessageText, "2")
+		}()
+		for _, want := range []string{"", "1", "2"} {
+			synctest.Wait()
+			if want == "" && len(got.frames) > 0 || want != "" && (len(got.frames) != 1 || <-got.frames != want) {
+				t.Fatalf("want %q alone for one credit", want)
+			}
+			link.Grant(transport.Main, 1)
+		}
+		<-sent
 	})
 }
 
@@ -190,32 +233,6 @@ func TestAPingWithinALongMessage(t *testing.T) {
 	})
 }
 
-// A server whose answer to the handshake is wrong, and that says nothing more, does not hold up Open beyond its context.
-//
-// Guarantees: G-0014.1
-func TestOpenOfAServerThatIsWrong(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		p, over := make(pipes), make(chan struct{})
-		p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: mcp\r\nSec-WebSocket-Accept: x\r\n\r\n")
-			<-over
-		}))
-		defer close(over)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		begun := time.Now()
-		if _, err := (&Client{URL: "ws://localhost/mcp", HTTP: p.client()}).Open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
-			t.Errorf("got %v after %v", err, time.Since(begun))
-		}
-	})
-}
-
 // Close takes 70 % of its grace at most, and five seconds for a peer that takes the close frame and answers nothing. What was not written is reported.
 //
 // Guarantees: G-0108.6
@@ -255,53 +272,6 @@ func TestCloseTakesItsGrace(t *testing.T) {
 			t.Errorf("%v are unsent, and none was read", loss.Unsent)
 		}
 		client.CloseNow()
-	})
-}
-
-// fill has one client, over many connections, begin as many large messages as it has places for, and a byte more. It does not end them before the test is over.
-func (p pipes) fill(t *testing.T, links chan transport.Link) {
-	t.Helper()
-	var clients []plain
-	for range maxLarge / 2 {
-		client, _ := p.connect(t)
-		record(<-links, 1)
-		message, err := client.Writer(t.Context(), ws.MessageText)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := message.Write(make([]byte, large)); err != nil {
-			t.Fatal(err)
-		}
-		clients = append(clients, client)
-	}
-	t.Cleanup(func() {
-		for _, client := range clients {
-			client.CloseNow()
-		}
-	})
-}
-
-// large is the length of a message that needs a place.
-const large = web.SmallBody + web.SmallBody/8
-
-// A large message waits for a place. Its client is told when there is none in time.
-//
-// Guarantees: G-0108.5
-func TestAMessageWaitsForAPlace(t *testing.T) {
-	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
-		p.fill(t, links)
-		client, _ := p.connect(t)
-		got, begun := record(<-links, 1), time.Now()
-		written := make(chan error, 1)
-		go func() { written <- client.Write(t.Context(), ws.MessageText, make([]byte, large)) }()
-		if status := client.closed(); status != ws.StatusTryAgainLater {
-			t.Errorf("the client was told %d, want %d", status, ws.StatusTryAgainLater)
-		}
-		if err := got.lost(t); err.Error() != "websocket: too many large messages wait to be read" || time.Since(begun) < 30*time.Second || time.Since(begun) > 31*time.Second {
-			t.Errorf("lost for %v after %v", err, time.Since(begun))
-		}
-		client.CloseNow()
-		<-written
 	})
 }
 
