@@ -113,6 +113,27 @@ func TestChildThatLeavesItsGroupIsEnded(t *testing.T) {
 	}
 }
 
+// A child is asked to end once, and so is each of its descendants.
+//
+// Guarantees: G-0014.7, G-0014.10
+func TestTheWholeTreeIsAskedToEnd(t *testing.T) {
+	socket := listen(t)
+	p := open(t, roleCommand(t, "asked parent", socket.variable()))
+	for range 2 {
+		p.want(`"ready"`)
+	}
+	said := []io.Reader{socket.accept(t), socket.accept(t)}
+	p.Link.(*child).process.ask()
+	for _, one := range said {
+		if got, err := io.ReadAll(one); err != nil || string(got) != "asked\n" {
+			t.Errorf("a process said %q, %v, want that it was asked to end, once", got, err)
+		}
+	}
+	if exit := lossAs[*transport.ExitError](p); exit.Status != 0 {
+		t.Errorf("got the reason %+v, want that the child has ended by itself", exit)
+	}
+}
+
 // If the program has reaped the child itself, how it ended is unknown.
 //
 // Guarantees: G-0014.9
@@ -167,8 +188,14 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 	for _, role := range []string{"echo", "exit", "close stdout", "never reads"} {
 		open(t, roleCommand(t, role)).close(brokenGrace)
 	}
-	if _, err := (&Command{Path: "bowline-no-such-command"}).Open(context.Background()); err == nil {
-		t.Fatal("Open of a missing command succeeded, want an error")
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/no/such/shell\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range []string{"bowline-no-such-command", script} {
+		if _, err := (&Command{Path: missing}).Open(context.Background()); err == nil {
+			t.Fatalf("Open of %q succeeded, want an error", missing)
+		}
 	}
 	if after := descriptors(t); !slices.Equal(before, after) {
 		t.Fatalf("got the descriptors %[2]v, want %[1]v", before, after)

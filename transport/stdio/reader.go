@@ -56,7 +56,7 @@ func (r *reader) next() ([]byte, error) {
 		case r.begun && r.pending() > r.limit+len("\r"):
 			r.skipping = true
 			return nil, &transport.OversizedError{Limit: r.limit, Size: r.discard(r.end)}
-		case r.err == io.EOF && r.pending() > 0:
+		case r.err == io.EOF:
 			if frame, err := r.cut(r.end); frame != nil || err != nil {
 				return frame, err
 			}

@@ -47,16 +47,16 @@ func (r *readerRole) endCall(task uint64) bool { return r.state.CompareAndSwap(t
 
 // A readerGoroutine is a goroutine that has the role, or has had it.
 type readerGoroutine struct {
-	task  atomic.Uint64 // the last one that it has begun; 0 before the first
+	task  atomic.Uint64 // the last one that it has begun
 	leave func()
 }
 
 // newGoroutine returns a readerGoroutine whose leave makes another goroutine take over
-// the role. If another one already has it, leave does nothing.
+// the role. If another one already has it, leave does nothing. It must have begun a task before that.
 func (r *readerRole) newGoroutine(next func()) *readerGoroutine {
 	g := new(readerGoroutine)
 	g.leave = func() {
-		if task := g.task.Load(); task != 0 && r.endCall(task) {
+		if r.endCall(g.task.Load()) {
 			go next()
 		}
 	}

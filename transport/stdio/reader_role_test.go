@@ -86,8 +86,17 @@ func TestSlowHandlerDelaysNoReading(t *testing.T) {
 						t.Errorf("got %q, want %q", got, want)
 					}
 				}
-				if waited := time.Since(began); waited > test.within {
-					t.Errorf("the frames behind it waited for %v, want at most %v", waited, test.within)
+				if waited := time.Since(began); waited != test.within {
+					t.Errorf("the frames behind it waited for %v, want %v", waited, test.within)
+				}
+				<-time.NewTimer(time.Second).C // the watchdog stops
+				began = time.Now()
+				go io.WriteString(peer, test.first+"\n3\n")
+				for range 2 {
+					<-to.received
+				}
+				if waited := time.Since(began); waited != test.within {
+					t.Errorf("after a pause, the frame behind it waited for %v, want %v", waited, test.within)
 				}
 				go io.WriteString(peer, test.first+"\n")
 				<-to.received
@@ -219,8 +228,12 @@ func TestWatchdogStopsOnAnIdleLink(t *testing.T) {
 			if synctest.Wait(); !w.readerRole.watched.Load() {
 				t.Error("the watchdog does not run, want it to")
 			}
-			<-time.NewTimer(10 * time.Millisecond).C
-			if synctest.Wait(); w.readerRole.watched.Load() {
+			<-time.NewTimer((1 + watchIdle) * watchEvery).C
+			if synctest.Wait(); !w.readerRole.watched.Load() {
+				t.Error("the watchdog has stopped too soon")
+			}
+			<-time.NewTimer(watchEvery).C
+			if synctest.Wait(); w.readerRole.watched.Load() || w.readerRole.timer.Stop() {
 				t.Error("the watchdog runs, want it stopped")
 			}
 		}

@@ -2,12 +2,15 @@ package stdio
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // The reader splits a stream at newlines and refuses lines above the limit.
@@ -73,6 +76,26 @@ func FuzzReader(f *testing.F) {
 		}
 		checkReader(t, stream, sizes, 1+int(limit))
 	})
+}
+
+// A refusal says how long the line is, if its end has come, whatever came before it. A carriage return counts for nothing, also if
+// its newline comes later.
+//
+// Guarantees: G-0008.1
+func TestTheSizeOfARefusedLine(t *testing.T) {
+	stream := "12\n1234\r\n" + strings.Repeat("x", 10) + "\n"
+	for _, portions := range [][]int{{100}, {8, 100}} { // the second one ends between carriage return and newline
+		r := &reader{limit: 4, from: &portionedReader{rest: []byte(stream), portions: portions, before: func() {}}}
+		for _, want := range []string{"12", "1234"} {
+			if got, err := r.next(); err != nil || string(got) != want {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+		}
+		var refused *transport.OversizedError
+		if _, err := r.next(); !errors.As(err, &refused) || refused.Size < 10 || refused.Size > 11 {
+			t.Errorf("got %v, want a refusal of the 10 bytes of a line", err)
+		}
+	}
 }
 
 // A reader asks for 4 KiB at first, and for twice as much whenever a read brings all that it has asked for, up to 64 KiB.

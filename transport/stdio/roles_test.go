@@ -3,6 +3,7 @@ package stdio
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -48,6 +49,8 @@ func playRole(role string) {
 		"stubborn":          stubborn,
 		"never reads":       neverReads,
 		"leaves its group":  leaveGroup,
+		"asked parent":      askedParent,
+		"asked":             asked,
 		"parent":            parent,
 		"orphan":            orphan,
 		"grandparent":       grandparent,
@@ -121,6 +124,29 @@ func parent() {
 	}
 	waitForInput()
 	os.Exit(7)
+}
+
+// askedParent has a child, which is asked to end, too, and ends after it.
+func askedParent() {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), roleVariable+"=asked")
+	child.Stdout = os.Stdout
+	if err := child.Start(); err != nil {
+		panic(err)
+	}
+	reportAsked(func() { child.Wait() })
+}
+
+func asked() { reportAsked(func() {}) }
+
+// reportAsked waits for SIGTERM, calls a function, and says how often it was asked meanwhile.
+func reportAsked(then func()) {
+	conn, asked := dialTest(), make(chan os.Signal, 10)
+	signal.Notify(asked, syscall.SIGTERM)
+	fmt.Println(`"ready"`)
+	<-asked
+	then()
+	fmt.Fprint(conn, strings.Repeat("asked\n", 1+len(asked)))
 }
 
 // grandparent owns a parent through a link, and is killed by the test.
@@ -222,14 +248,21 @@ func writingServer() {
 	fmt.Fprintln(os.Stderr, loss.Reason)
 }
 
-// closingServer closes its link while its input is open and being read.
+// closingServer closes its link while its input is open and being read, and then another one that writes to standard error.
 func closingServer() {
 	link, _ := openServer()
-	if err := link.Close(hangGuard); err != nil {
+	err := link.Close(hangGuard)
+	other, e := (&Server{In: io.NopCloser(strings.NewReader("")), Out: os.Stderr}).Open(context.Background())
+	if err = errors.Join(err, e); err == nil {
+		err = other.Close(hangGuard)
+	}
+	if err != nil {
 		panic(err)
 	}
-	if _, err := os.Stdin.Stat(); err != nil {
-		panic(err) // it stays open
+	for _, f := range []*os.File{os.Stdin, os.Stderr} { // they stay open
+		if _, err := f.Stat(); err != nil {
+			panic(err)
+		}
 	}
 	fmt.Println("restored")
 }

@@ -3,6 +3,7 @@ package stdio
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -115,6 +116,45 @@ func TestHowASessionEnds(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A slowReceiver takes its time for the loss.
+type slowReceiver struct {
+	*frames
+	takes time.Duration
+}
+
+func (r slowReceiver) Lost(loss transport.Loss) {
+	<-time.NewTimer(r.takes).C
+	r.frames.Lost(loss)
+}
+
+// Close returns when the receiver was told of the loss, however long that takes.
+//
+// Guarantees: G-0014.11
+func TestCloseReturnsAfterTheLoss(t *testing.T) {
+	for _, kind := range []string{"Server", "Command"} {
+		bubble(t, func(t *testing.T) {
+			var link transport.Link
+			if kind == "Server" {
+				in, peer := net.Pipe()
+				defer peer.Close()
+				link = mustOpen(t, &Server{In: in, Out: in})
+			} else {
+				l, output := exitedChild(t)
+				defer output.Close()
+				l.process = &process{child: &os.Process{Pid: 7}, reaped: true}
+				l.wire.start()
+				go l.supervise()
+				link = l
+			}
+			to := slowReceiver{newFrames(), time.Hour}
+			link.Bind(to)
+			if err := link.Close(0); err != nil || len(to.lost) != 1 {
+				t.Errorf("%s: Close returned %v after %d losses, want nil after one", kind, err, len(to.lost))
+			}
+		})
 	}
 }
 

@@ -66,11 +66,9 @@ func (s *stderr) pass(chunk []byte) {
 	if s.chunks == nil || s.stuck || len(chunk) == 0 {
 		return
 	}
-	timeout := time.NewTimer(copyTimeout)
-	defer timeout.Stop()
 	select {
 	case s.chunks <- bytes.Clone(chunk):
-	case <-timeout.C:
+	case <-time.NewTimer(copyTimeout).C:
 		s.stuck = true
 	case <-s.stop.Wait(): // for good
 	}
@@ -122,7 +120,7 @@ func (t *tail) String() string {
 	if len(kept) > tailSize {
 		kept, cut = kept[len(kept)-tailSize:], true
 	}
-	if i := bytes.IndexByte(kept, '\n'); cut && i >= 0 && i+1 < len(kept) {
+	if i := bytes.IndexByte(kept, '\n'); cut && i+1 < len(kept) {
 		kept = kept[i+1:]
 	}
 	return string(kept)

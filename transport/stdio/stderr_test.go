@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -33,6 +34,17 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 			t.Fatalf("got %d bytes %.60q, want %d %.60q", len(got), got, len(want), want)
 		}
 	})
+}
+
+// The whole of what was said is kept if it is just as long as the tail.
+//
+// Guarantees: G-0014.9
+func TestATailThatJustFits(t *testing.T) {
+	var kept tail
+	all := "first\n" + strings.Repeat("x", tailSize-len("first\n"))
+	if kept.add([]byte(all)); kept.String() != all {
+		t.Errorf("got %d bytes %.20q, want all %d", len(kept.String()), kept.String(), len(all))
+	}
 }
 
 // A writer of standard error may be seventeen chunks behind, and then one second late. After that, after its first error, and
@@ -71,7 +83,7 @@ func TestHowLateAWriterOfStderrMayBe(t *testing.T) {
 					case test.short:
 						return len(p) - 1, nil
 					}
-					return 0, broken
+					return len(p), broken
 				}))
 				if test.stop > 0 {
 					time.AfterFunc(test.stop, s.stop.Fire)
@@ -98,6 +110,40 @@ func TestHowLateAWriterOfStderrMayBe(t *testing.T) {
 			})
 		})
 	}
+}
+
+// When the link has no more time, standard error is read no more, even if its writer and another process hold it up.
+//
+// Guarantees: G-0014.13
+func TestStderrEndsWithTheTimeForIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		said, saidEnd := mustPipe(t) // another process holds the end
+		defer saidEnd.Close()
+		saidEnd.Write(bytes.Repeat([]byte("x"), 5*4<<10))
+		release := make(chan struct{})
+		s := &stderr{from: said, done: make(chan struct{}), copied: make(chan struct{}), chunks: make(chan []byte, 1)}
+		go s.copyTo(writerFunc(func(p []byte) (int, error) {
+			<-release
+			return len(p), nil
+		}))
+		go s.drain()
+		synctest.Wait() // it waits for the writer
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		s.finish(ctx)
+		if took := time.Since(began); took != copyTimeout {
+			t.Errorf("it took %v, want %v, for the writer", took, copyTimeout)
+		}
+		select {
+		case <-s.done:
+		default:
+			t.Error("standard error is still read")
+		}
+		close(release)
+		<-s.copied
+		said.Close()
+	})
 }
 
 // After the end of standard error, its writer has a second to take what is left.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -82,6 +83,9 @@ func TestFramesThatArriveTogetherAreAnsweredTogether(t *testing.T) {
 		w.Grant(transport.Main, 1)
 		io.WriteString(peer, "question\n")
 		want(1)
+		w.Grant(transport.Main, 20)
+		io.WriteString(peer, strings.Repeat("question\n", 20))
+		want(4, 8, 8)
 		w.stopReading()
 		peer.Close()
 		w.writer.finish()
@@ -178,6 +182,28 @@ func TestAnswersDoNotWaitForTheNextFrame(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The answers are written when the stream has ended, too, if its end came with its last bytes.
+//
+// Guarantees: G-0051.5
+func TestAnswersDoNotWaitAfterTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWire(io.NopCloser(iotest.DataErrReader(strings.NewReader("1\n2\n"))), noStream{io.Discard}, Lines, 0)
+		out := acceptingStream{make(chan string, 100)}
+		w.writer.direct = out
+		w.Bind(answeringWorker{newFrames(), w})
+		w.Flush(0)
+		w.start()
+		synctest.Wait() // until the writer waits
+		w.Grant(transport.Main, 100)
+		<-w.readDone
+		if synctest.Wait(); len(out.writes) != 1 || <-out.writes != "answer\nanswer\n" {
+			t.Errorf("got %d more writes, want one of both answers", len(out.writes))
+		}
+		w.writer.finish()
+		<-w.writeDone
+	})
 }
 
 // A peer may send an empty line after each message and then wait for the answer, as a

@@ -159,14 +159,8 @@ func (w *wire) serve(g *readerGoroutine) (reads bool) {
 	more := w.reader.buffered()
 	task := w.readerRole.beginCall(w.reading)
 	g.task.Store(task)
-	returned := false
-	defer func() {
-		if !returned { // the handler has ended this goroutine
-			g.leave()
-		}
-	}()
+	defer g.leave() // it matters only if the handler ends this goroutine
 	w.runner.Serve(more, g.leave)
-	returned = true
 	return w.readerRole.endCall(task)
 }
 

@@ -226,6 +226,27 @@ func TestFlushWritesWhatWasGathered(t *testing.T) {
 	}
 }
 
+// After a write of Send has failed, nothing is accepted, and nothing more is written. The error is that of the writer.
+//
+// Guarantees: G-0014.6, G-0051.2
+func TestAWriteOfSendThatFails(t *testing.T) {
+	pipe := &limitedPipe{room: 2}
+	w := newWriter(writerFunc(func(p []byte) (int, error) {
+		t.Errorf("%q is written after an error", p)
+		return len(p), nil
+	}), Lines, 1000)
+	w.direct = &partialPipe{pipe, 1 << 20}
+	for n, want := range []error{nil, nil, transport.ErrClosed} {
+		if err := w.send(transport.Outbound{Tag: transport.Tag(n + 1), Frame: []byte("1")}); err != want {
+			t.Errorf("frame %d: got %v, want %v", n+1, err, want)
+		}
+	}
+	w.flush()
+	if err := w.run(func() {}); err != io.ErrClosedPipe || pipe.calls != 2 || !slices.Equal(w.unsent(), []transport.Tag{2}) {
+		t.Errorf("got %v after %d writes, and %v unsent, want %v after two, and frame 2", err, pipe.calls, w.unsent(), io.ErrClosedPipe)
+	}
+}
+
 // A full pipe blocks the goroutine of the writer only. All frames arrive in order.
 //
 // Guarantees: G-0051.1, G-0051.2
