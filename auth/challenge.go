@@ -75,7 +75,7 @@ func isParameter(rest string) bool {
 // skipToken68 skips the credentials that some schemes have instead of parameters.
 func skipToken68(rest string) string {
 	word, _, _ := strings.Cut(strings.TrimLeft(rest, " \t"), ",")
-	if trimmed := strings.TrimRight(word, " \t="); trimmed != "" && !strings.ContainsAny(trimmed, "= \t\"") {
+	if trimmed := strings.TrimRight(word, " \t="); !strings.ContainsAny(trimmed, "= \t\"") {
 		_, after, _ := strings.Cut(rest, ",")
 		return after
 	}

@@ -41,6 +41,7 @@ func TestChallenges(t *testing.T) {
 		`Bearer scope="!~ a` + "\x7f" + ` b"`:                          {scheme: "bearer", scopes: []string{"!~", "b"}},
 		`Bearer error="x\`:                                             {scheme: "bearer"},
 		`Bearer error="x\"`:                                            {scheme: "bearer"},
+		`Bearer scope="x\`:                                             {scheme: "bearer"},
 		`Bearer error="x", scope=, resource_metadata=https://h`:        {scheme: "bearer", err: "x"},
 		`Bearer scope="", scope="a"`:                                   {scheme: "bearer", scopes: []string{}},
 		`Bearer scope="a", scope="b"`:                                  {scheme: "bearer", scopes: []string{"a"}},
@@ -77,6 +78,11 @@ func TestBombs(t *testing.T) {
 	}
 	if got := cleanScopes([]string{"a", strings.Repeat("b", maxScopesText), strings.Repeat("c", maxScopesText/2), strings.Repeat("d", maxScopesText/2), "e", "\x00", "é", "a"}); len(got) != 3 || got[2] != "e" {
 		t.Errorf("%d scopes", len(got))
+	}
+	for want, size := range map[int]int{0: maxScopesText, 1: maxScopesText - 1, 2: maxScopesText / 3} {
+		if got := cleanScopes([]string{strings.Repeat("a", size), strings.Repeat("b", size), strings.Repeat("c", size)}); len(got) != want {
+			t.Errorf("of three scopes of %d bytes %d are taken, want %d", size, len(got), want)
+		}
 	}
 	for life, want := range map[string]time.Duration{
 		`60`: time.Minute, `"60"`: time.Minute, `0.5`: time.Second / 2, `1e2`: 100 * time.Second,

@@ -34,7 +34,11 @@ func TestFeedIsBounded(t *testing.T) {
 				n, len(f.pending), f.order.Len(), len(f.seen))
 		}
 	}
-	for _, ok := f.next(); ok; _, ok = f.next() {
+	for range 10 {
+		f.next()
+	}
+	if u, ok := f.next(); ok {
+		t.Errorf("%v waits behind ten changes, want none", u)
 	}
 	for n := range 10 {
 		f.set(fmt.Sprint("seen ", n), 0, nil)

@@ -295,8 +295,8 @@ func TestHoldersResumeAfterGaps(t *testing.T) {
 	if !slices.Equal(holdings, want) {
 		t.Errorf("got %v, want %v", holdings, want)
 	}
-	if len(failures) != 3 || !errors.Is(failures[0], errGap) || !errors.Is(failures[1], errDown) {
-		t.Errorf("got the errors %v, want errGap, errDown and one more", failures)
+	if len(failures) != 3 || !errors.Is(failures[0], errGap) || !errors.Is(failures[1], errDown) || failures[2].Error() != "registry: the store ended a watch without an error" {
+		t.Errorf("got the errors %v, want errGap, errDown and that a watch has ended without one", failures)
 	}
 	if len(s.watches) > 0 {
 		t.Errorf("%d watches were not begun, want all", len(s.watches))
