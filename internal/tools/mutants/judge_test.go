@@ -188,6 +188,42 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	}
 }
 
+// A test that has failed kills the mutant, although examples hang that are run after it.
+func TestExamplesThatHangAfterAFailureDoNotCount(t *testing.T) {
+	writeModule(t, map[string]string{
+		"go.mod":   small["go.mod"],
+		"small.go": "package small\n\nfunc small() int { return 1 + 1 }\n",
+		"small_test.go": `package small
+
+import "testing"
+
+func TestSmall(t *testing.T) {
+	if small() != 2 {
+		t.Error("it is not two")
+	}
+}
+
+func Example() {
+	for small() != 2 {
+	}
+	// Output:
+}
+
+func Example_another() {
+	for small() != 2 {
+	}
+	// Output:
+}
+`,
+	})
+	c, all := newTestRunner(t)
+	c.patience, c.enough = 0.1, 100*time.Millisecond
+	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
+	if err != nil || found != (finding{killed, "TestSmall"}) {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
 // A test that only waits gets the time for its own guard.
 func TestMutantThatWaitsIsKilledByTheGuard(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -101,6 +101,8 @@ func (p *program) run(ctx context.Context, tests []string, limit func(test strin
 		return finding{verdict: lived}, output, nil
 	case ctx.Err() != nil:
 		return finding{}, "", ctx.Err()
+	case running.Err() != nil && watch.failed != "": // what hangs is an example: those are run although a test has failed
+		return finding{killed, watch.failed}, output, nil
 	case running.Err() != nil:
 		return finding{timedOut, watch.test}, output, nil
 	case !errors.As(err, &failed) && !errors.Is(err, exec.ErrWaitDelay):
@@ -136,6 +138,7 @@ type watch struct {
 	output bytes.Buffer
 	line   []byte // the last one, which has no end yet
 	test   string // the one that runs, or ran last
+	failed string // the one that has failed; "": none
 }
 
 // event is a line that says that a test begins, goes on after others, or has failed.
@@ -153,6 +156,9 @@ func (w *watch) Write(text []byte) (int, error) {
 		if found := event.FindSubmatch(w.line); found != nil {
 			w.test = string(found[1])
 			w.timer.Reset(w.limit(w.test))
+			if bytes.HasPrefix(w.line, []byte("--- FAIL:")) {
+				w.failed = w.test
+			}
 		}
 		w.line = w.line[:0]
 	}
