@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
@@ -34,7 +35,7 @@ func TestRefusedLoginIsNotRepeated(t *testing.T) {
 			asked := 0
 			a := f.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) { asked++; return nil, c.err }})
 			for range 2 {
-				if _, err := call(t.Context(), a, f.url); !errors.Is(err, c.err) || !errors.Is(err, transport.ErrAuthRequired) {
+				if _, err := call(t.Context(), a, f.url); !errors.Is(err, c.err) || !errors.Is(err, transport.ErrAuthRequired) || errorText(err) != "auth: log in to "+f.url+" first: "+c.err.Error() {
 					t.Errorf("%v", err)
 				}
 			}
@@ -291,4 +292,71 @@ func TestARefusedLoginIsForgotten(t *testing.T) {
 	if tooManyRefusals(&a, "read", began) {
 		t.Error("after a login, the first refusal is too many")
 	}
+}
+
+// Requests that wait for one login get its error, and do not ask again.
+//
+// Guarantees: G-0044.9
+func TestRequestsShareALoginThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, answer, failed := newOffline(authtest.Options{}), make(chan struct{}), errors.New("no browser")
+		asked := 0
+		a := f.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) {
+			asked++
+			<-answer
+			return nil, failed
+		}})
+		ended := make(chan error, 3)
+		for range cap(ended) {
+			go func() {
+				_, err := f.call(t.Context(), a)
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		close(answer)
+		for range cap(ended) {
+			if err := <-ended; !errors.Is(err, failed) {
+				t.Errorf("a request: %v", err)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("%d logins were started, want one", asked)
+		}
+	})
+}
+
+// Login waits for the login that a request waits for, and does not end it.
+//
+// Guarantees: G-0044.9
+func TestLoginLeavesAPageThatIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, answer := newOffline(authtest.Options{}), make(chan struct{})
+		var asked []context.Context
+		a := f.login(t, Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+			asked = append(asked, ctx)
+			<-answer
+			return f.consent(ctx, i)
+		}})
+		ended := make(chan error, 2)
+		go func() {
+			_, err := f.call(t.Context(), a)
+			ended <- err
+		}()
+		synctest.Wait()
+		go func() { ended <- a.Login(t.Context()) }()
+		synctest.Wait()
+		if len(asked) != 1 || asked[0].Err() != nil {
+			t.Errorf("%d logins were started; the first has ended: %v", len(asked), asked[0].Err())
+		}
+		close(answer)
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if len(asked) != 2 {
+			t.Errorf("%d logins were started, want that of the request and that of the person", len(asked))
+		}
+	})
 }

@@ -3,8 +3,10 @@
 package auth
 
 import (
+	"errors"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,6 +27,10 @@ func TestABrowserIsOpenedAndCollected(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
+	}
+	t.Setenv("PATH", t.TempDir())
+	if err := Browse(t.Context(), &url.URL{Scheme: "https", Host: "as.test"}); !errors.Is(err, exec.ErrNotFound) || !strings.HasPrefix(err.Error(), "auth: open a browser: ") {
+		t.Errorf("without a browser: %v", err)
 	}
 	t.Setenv("PATH", dir)
 	address := "https://as.test/authorize?state=$(touch%20x);a&b='c'"

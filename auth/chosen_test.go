@@ -47,6 +47,7 @@ func TestWhichStoredLoginIsUsed(t *testing.T) {
 		"of the client, bound here":            {code(pinned(offlineIssuer)), Options{Registered: []Registered{anywhere}}, true},
 		"of the client, bound elsewhere":       {code(pinned(other)), Options{Registered: []Registered{anywhere}}, false},
 		"bound elsewhere, but known here":      {code(pinned(other)), Options{Registered: []Registered{anywhere, here}}, true},
+		"of a program, bound elsewhere":        {code(func(e *Entry) { e.Grant, e.Pinned = "client_credentials", other }), Options{Grant: ClientCredentials{}, Registered: []Registered{anywhere}}, false},
 		"bound, for a program without client":  {code(pinned(other)), Options{}, true},
 		"of a platform":                        {code(platform), Options{Grant: workload}, true},
 		"of a platform, with another client":   {code(platform), Options{Grant: workload, Registered: []Registered{{Issuer: offlineIssuer, ID: "z"}}}, true},

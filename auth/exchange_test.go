@@ -112,8 +112,8 @@ func TestATokenEndpointThatLies(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), lie.want) {
 				t.Errorf("%v", err)
 			}
-			if failed := (*TokenError)(nil); errors.As(err, &failed) && !strings.HasSuffix(f.as.Issuer(), "://"+failed.Endpoint) {
-				t.Errorf("the host of the token endpoint is %q", failed.Endpoint)
+			if failed := (*TokenError)(nil); errors.As(err, &failed) && (failed.Status == 0 || !strings.HasSuffix(f.as.Issuer(), "://"+failed.Endpoint)) {
+				t.Errorf("the host of the token endpoint is %q, its status %d", failed.Endpoint, failed.Status)
 			}
 			if n := len(f.as.Sink.Requests(authtest.Token)); n != 1 {
 				t.Errorf("%d exchanges", n)
@@ -128,6 +128,25 @@ func TestATokenEndpointThatLies(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A token that does not say for whom it is, or that only its server can read, is taken: it has come from the authorization
+// server that was asked for this one.
+//
+// Guarantees: G-0102.10
+func TestATokenNeedNotSayForWhomItIs(t *testing.T) {
+	for name, token := range map[string]string{
+		"of another form":     "a.b", // as an opaque one
+		"not encoded":         "a.~.c",
+		"of no claims":        "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c",
+		"without an audience": unsigned(`{"sub":"ada"}`),
+	} {
+		f, o, _ := exchanging(t, authtest.Options{})
+		f.as.Lie(authtest.Token, setMember("access_token", token))
+		if err := f.login(t, o).Login(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // wantNothingSent checks that no token has reached the server, and that no redirect was followed.
@@ -203,6 +222,10 @@ func TestWhereATokenIsExchanged(t *testing.T) {
 			_, err := call(t.Context(), f.login(t, o), f.url)
 			if missing := (*LoginError)(nil); !errors.As(err, &missing) {
 				t.Error(err)
+			}
+			want := "no client at " + f.as.Issuer() + ": the token of a user is exchanged only at an Issuer that Registered names"
+			if strings.Contains(name, "client") && !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want ... %s", err, want)
 			}
 			if n := len(f.as.Sink.Requests(authtest.Token)) + len(evil.Sink.Requests(authtest.Token)); n != 0 {
 				t.Errorf("%d token requests", n)

@@ -37,7 +37,7 @@ func stores(t *testing.T) map[string]Store {
 	t.Helper()
 	files := NewFiles(filepath.Join(t.TempDir(), "new", "folder"), nil)
 	sealed := NewSealedFiles(filepath.Join(t.TempDir(), "sealed"), keyOf(1).get, nil)
-	return map[string]Store{"memory": NewMemory(), "files": files, "sealed files": sealed}
+	return map[string]Store{"memory": NewMemory(), "files": files, "sealed files": sealed, "sealed memory": sealedIn(NewMemory(), 1)}
 }
 
 // Guarantees: G-0044.12
@@ -365,5 +365,22 @@ func TestHowLongAFileOfLoginsMayBe(t *testing.T) {
 		if e, err := s.Load(t.Context(), Key{Issuer: "x"}); errors.As(err, new(*StoreError)) != refused || (e == nil) != refused {
 			t.Errorf("%d bytes: %v, %v; want it refused: %t", length, e, err, refused)
 		}
+	}
+}
+
+// The usual folder is in that of the user's configuration.
+func TestTheUsualFolder(t *testing.T) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := DefaultDir(); err != nil || dir != filepath.Join(config, "bowline", "auth") {
+		t.Errorf("the folder is %s, %v", dir, err)
+	}
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData"} {
+		t.Setenv(name, "")
+	}
+	if dir, err := DefaultDir(); dir != "" || !strings.HasPrefix(errorText(err), "auth: no folder for logins: ") {
+		t.Errorf("without a user, the folder is %q, %v", dir, err)
 	}
 }

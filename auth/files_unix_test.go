@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 // The lock of a file is no link, and belongs to the user: whoever could put it there would else
@@ -64,5 +67,31 @@ func TestAFolderThatOthersCanWriteTo(t *testing.T) {
 				t.Errorf("mode %o: %s returned %v; want it refused, with what to do: %v", mode, what, err, refused)
 			}
 		}
+	}
+}
+
+// When an entry is deleted, and a file that was left beside it cannot be, the error says so.
+//
+// Guarantees: G-0044.12
+func TestAnUnfinishedFileThatCannotBeRemoved(t *testing.T) {
+	dir := t.TempDir()
+	s, k := NewFiles(dir, nil), Key{Issuer: "https://as"}
+	if err := s.Locked(t.Context(), k, put(new(Entry))); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, strings.ReplaceAll(private.Unfinished, "*", "left"))
+	if err := os.MkdirAll(filepath.Join(left, "within"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(left, old, old); err != nil {
+		t.Fatal(err)
+	}
+	var failed *StoreError
+	if err := s.Locked(t.Context(), k, put(nil)); !errors.As(err, &failed) || !strings.Contains(err.Error(), left) {
+		t.Errorf("Locked: %v", err)
+	}
+	if e, err := s.Load(t.Context(), k); e != nil || err != nil {
+		t.Errorf("the entry is %+v, %v", e, err)
 	}
 }

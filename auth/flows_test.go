@@ -85,7 +85,7 @@ func TestAMissingLoginIsSaid(t *testing.T) {
 	a := f.login(t, Options{})
 	_, err := call(t.Context(), a, f.url)
 	var missing *LoginError
-	if !errors.As(err, &missing) || missing.Resource != f.url || !errors.Is(err, transport.ErrAuthRequired) {
+	if !errors.As(err, &missing) || missing.Resource != f.url || !errors.Is(err, transport.ErrAuthRequired) || errorText(err) != "auth: log in to "+f.url+" first: nobody is there to log in" {
 		t.Fatalf("%v", err)
 	}
 	if n := len(f.as.Sink.Requests(authtest.Metadata, authtest.ResourceMetadata, authtest.Register)); n > 0 {
@@ -100,6 +100,22 @@ func TestAMissingLoginIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCall(t, a, f.url)
+}
+
+// The error of a request that needs a login says which scopes the server requires.
+//
+// Guarantees: G-0044.2
+func TestAMissingLoginNamesItsScopes(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	f.server = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Bearer scope="read write"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	_, err := f.call(t.Context(), f.login(t, Options{}))
+	var missing *LoginError
+	if !errors.As(err, &missing) || !slices.Equal(missing.Scopes, []string{"read", "write"}) {
+		t.Errorf("%v, for the scopes %q", err, missing.Scopes)
+	}
 }
 
 // After a refused login, the next calls start no other.

@@ -101,8 +101,12 @@ func TestAProviderThatLies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, idp, o, _ := asserting(t)
 			idp.Lie(authtest.Token, lie.with)
-			if _, err := call(t.Context(), f.login(t, o), f.url); err == nil || !strings.Contains(err.Error(), lie.want) {
+			_, err := call(t.Context(), f.login(t, o), f.url)
+			if err == nil || !strings.Contains(err.Error(), lie.want) {
 				t.Errorf("%v", err)
+			}
+			if failed := (*TokenError)(nil); errors.As(err, &failed) && (failed.Status == 0 || !strings.HasSuffix(idp.Issuer(), "://"+failed.Endpoint)) {
+				t.Errorf("the host of the token endpoint is %q, its status %d", failed.Endpoint, failed.Status)
 			}
 			if n, m := len(idp.Sink.Requests(authtest.Token)), len(f.as.Sink.Requests(authtest.Token)); n != 1 || m != 0 {
 				t.Errorf("%d exchanges, and %d token requests", n, m)

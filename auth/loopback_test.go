@@ -178,6 +178,7 @@ func TestWhereTheBrowserIsRedirectedTo(t *testing.T) {
 		"the registered one, busy": {LoopbackOptions{}, "http://" + taken + "/callback", false},
 		"of another host":          {LoopbackOptions{}, "http://localhost:1/callback", false},
 		"none":                     {LoopbackOptions{}, "", false},
+		"one that is no address":   {LoopbackOptions{}, "http://127.0.0.1:x/callback", false},
 		"a busy one":               {LoopbackOptions{Port: busyPort}, "", true},
 		"a busy one, not another":  {LoopbackOptions{Port: busyPort}, "http://127.0.0.1:0/callback", true},
 	} {
@@ -207,6 +208,51 @@ func TestWhereTheBrowserIsRedirectedTo(t *testing.T) {
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// The listener reads headers of up to 64 KiB, and answers one request on each connection. After the login no connection is left
+// open, not even one that has said nothing.
+//
+// Guarantees: G-0044.14
+func TestTheListenerOfALoopbackIsBounded(t *testing.T) {
+	var silent net.Conn
+	open := func(ctx context.Context, address *url.URL) error {
+		redirect, err := url.Parse(address.Query().Get("redirect_uri"))
+		if err != nil {
+			return err
+		}
+		var dialer net.Dialer
+		if silent, err = dialer.DialContext(ctx, "tcp", redirect.Host); err != nil {
+			return err
+		}
+		for size, want := range map[int]int{60_000: http.StatusBadRequest, 70_000: http.StatusRequestHeaderFieldsTooLarge} {
+			r := &http.Request{Method: http.MethodGet, URL: redirect, Header: http.Header{"X-Long": {long(size)}}}
+			response, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx))
+			if err != nil {
+				return err
+			}
+			if response.Body.Close(); response.StatusCode != want || !response.Close {
+				t.Errorf("a header of %d bytes: status %d, the connection is closed: %t", size, response.StatusCode, response.Close)
+			}
+		}
+		redirect.RawQuery = "state=s"
+		if status, text := visit(t, redirect, ""); status != http.StatusOK {
+			t.Errorf("the redirect: status %d: %s", status, text)
+		}
+		return nil
+	}
+	if _, err := Loopback(LoopbackOptions{Open: open})(t.Context(), Interaction{start: func(_ context.Context, redirect string) (*url.URL, error) {
+		return url.Parse("https://as.example/authorize?state=s&redirect_uri=" + url.QueryEscape(redirect))
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if err := silent.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection that has said nothing is left open: %v", err)
 	}
 }
 
@@ -279,7 +325,7 @@ func TestTheOldestCallerMakesRoom(t *testing.T) {
 
 // Guarantees: G-0044.14
 func TestOnlyPagesAreOpenedInABrowser(t *testing.T) {
-	for _, address := range []string{"file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "vbscript:x", "http://as.test/", "http://10.0.0.1/", "http://localhost.as.test/", "https:as.test", "https:///x", "-h", ""} {
+	for _, address := range []string{"file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "vbscript:x", "http://as.test/", "http://10.0.0.1/", "http://localhost.as.test/", "https:as.test", "https:///x", "file://localhost/etc/passwd", "-h", ""} {
 		u, err := url.Parse(address)
 		if err != nil {
 			t.Fatal(err)

@@ -299,3 +299,23 @@ func TestDocumentsAreAskedForAsJSON(t *testing.T) {
 		}
 	}
 }
+
+// A login has the scopes that were granted, and those that were asked for if the server does not say.
+//
+// Guarantees: G-0044.1
+func TestALoginHasTheScopesThatWereGranted(t *testing.T) {
+	for name, c := range map[string]struct {
+		granted any
+		want    string
+	}{"fewer": {"read", "read"}, "none": {"", ""}, "it does not say": {nil, "read write"}} {
+		f := newOffline(authtest.Options{})
+		f.as.Lie(authtest.Token, setMember("scope", c.granted))
+		a := f.login(t, byConsent(f))
+		if err := a.Login(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := a.Status(t.Context()); err != nil || strings.Join(e.Scopes, " ") != c.want {
+			t.Errorf("%s: the login has the scopes %q, %v; want %q", name, e.Scopes, err, c.want)
+		}
+	}
+}

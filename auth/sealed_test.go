@@ -2,7 +2,9 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +154,11 @@ func TestASealedLoginThatDoesNotOpen(t *testing.T) {
 		t.Errorf("Logout without a login: %v", err)
 	}
 	m.entries[owner.key()] = sealed
+	refused := errors.New("no")
+	refusing := f.login(t, Options{Store: sealedIn(m, 2), Interact: func(context.Context, Interaction) (*url.URL, error) { return nil, refused }})
+	if err := refusing.Login(t.Context()); !errors.Is(err, refused) || m.entries[owner.key()] != sealed {
+		t.Errorf("a Login that was refused has replaced the login: %v, %v", m.entries[owner.key()] != sealed, err)
+	}
 	if err := a.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}

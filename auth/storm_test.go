@@ -223,3 +223,34 @@ func waitSaved(t *testing.T, store *Files, k Key, refresh string) {
 	}
 	t.Fatal("the newest refresh token is not saved")
 }
+
+// A racedStore lets something happen before the next call of Locked.
+type racedStore struct {
+	*Memory
+	first func()
+}
+
+func (s *racedStore) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	if first := s.first; first != nil {
+		s.first = nil
+		first()
+	}
+	return s.Memory.Locked(ctx, k, f)
+}
+
+// A request that waits for the lock of its login, while another program refreshes it, is sent with that token.
+//
+// Guarantees: G-0044.3
+func TestARefreshThatAnotherProgramHasMadeMeanwhile(t *testing.T) {
+	f, s := newOffline(authtest.Options{}), &racedStore{Memory: NewMemory()}
+	a := f.login(t, Options{Store: s, Interact: f.consent, Offline: true})
+	f.wantCall(t, a)
+	expireBy(t, a, 2*time.Hour)
+	other := f.login(t, Options{Store: s.Memory})
+	s.first = func() { f.wantCall(t, other) }
+	sent := f.sentTokens()
+	f.wantCall(t, a)
+	if n := f.tokenRequests("refresh_token"); n != 1 || len(*sent) != 2 || (*sent)[0] == "" || (*sent)[0] != (*sent)[1] {
+		t.Errorf("%d refreshes, and %d requests were sent", n, len(*sent))
+	}
+}

@@ -201,12 +201,18 @@ func TestLogoutRemovesWhatIsInTheStoreAndInMemory(t *testing.T) {
 //
 // Guarantees: G-0044.12
 func TestARegistrationThatIsNotSavedIsMadeOnce(t *testing.T) {
-	f := newFixture(t, authtest.Options{})
+	f, log := newFixture(t, authtest.Options{}), new(safeBuffer)
 	s := &fullStore{Memory: NewMemory()}
 	s.full.Store(true)
-	wantCall(t, f.login(t, Options{Store: s, Interact: consent}), f.url)
+	a := f.login(t, Options{Store: s, Interact: consent, Log: slog.New(slog.NewTextHandler(log, nil))})
+	wantCall(t, a, f.url)
 	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("the program has registered %d times", n)
+	}
+	for _, what := range []string{"the registration is not saved", "the login is not saved"} {
+		if !strings.Contains(log.String(), what) {
+			t.Errorf("it is not logged that %s: %s", what, log)
+		}
 	}
 }
 
@@ -221,6 +227,40 @@ func TestALostRegistrationIsRemovedFromMemory(t *testing.T) {
 	if e, err := a.store.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != nil || err != nil {
 		t.Errorf("the registration is kept: %+v, %v", e, err)
 	}
+}
+
+// A registration that the server has lost, and that the Store does not remove, is logged.
+//
+// Guarantees: G-0044.22
+func TestALostRegistrationThatIsNotRemovedIsLogged(t *testing.T) {
+	f, log, s := newOffline(authtest.Options{}), new(safeBuffer), &keepingStore{Memory: NewMemory()}
+	a := f.login(t, Options{Store: s, Interact: f.consent, Offline: true, Log: slog.New(slog.NewTextHandler(log, nil))})
+	f.wantCall(t, a)
+	if strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("a login is logged: %s", log)
+	}
+	s.keeps.Store(true)
+	f.as.Lie(authtest.Token, answerWith(http.StatusUnauthorized, `{"error":"invalid_client"}`))
+	expireBy(t, a, 2*time.Hour)
+	if _, err := f.call(t.Context(), a); err == nil {
+		t.Error("a client that is lost has refreshed its login")
+	}
+	if !strings.Contains(log.String(), "the registration is not removed") || !strings.Contains(log.String(), errFull.Error()) {
+		t.Errorf("it is logged: %s", log)
+	}
+}
+
+// A keepingStore is a Store that can be told not to change registrations.
+type keepingStore struct {
+	*Memory
+	keeps atomic.Bool
+}
+
+func (s *keepingStore) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	if k.Resource == "" && s.keeps.Load() {
+		return errFull
+	}
+	return s.Memory.Locked(ctx, k, f)
 }
 
 // A lockedStore is a Store that another program never unlocks.
@@ -239,6 +279,14 @@ func TestAStoreThatCannotBeReadIsLoggedOnce(t *testing.T) {
 	f.wantCall(t, a)
 	if n := strings.Count(log.String(), "the store cannot be read"); n != 1 || !strings.Contains(log.String(), errFull.Error()) {
 		t.Errorf("it is logged %d times: %s", n, log)
+	}
+	f, log = newOffline(authtest.Options{}), new(safeBuffer)
+	a = f.login(t, Options{Store: unreadableStore{NewMemory()}, Interact: f.consent, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err := a.Login(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "the store cannot be read"); n != 1 {
+		t.Errorf("Login logs it %d times: %s", n, log)
 	}
 }
 
