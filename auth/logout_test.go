@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -150,5 +151,21 @@ func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
 		if n := len(f.as.Sink.Requests(authtest.Revoke)) - before; n != 2 {
 			t.Errorf("%s: %d revocations", hint, n)
 		}
+	}
+}
+
+// Logout deletes the login although the authorization server cannot be reached, and says that it cannot.
+//
+// Guarantees: G-0044.15
+func TestLogoutWithoutTheServer(t *testing.T) {
+	f, gone := newOffline(authtest.Options{}), errors.New("unreachable")
+	a := f.login(t, byConsent(f))
+	f.wantCall(t, a)
+	f.fetch = func(*http.Request) (*http.Response, error) { return nil, gone }
+	if err := a.Logout(t.Context()); !errors.Is(err, gone) || !strings.HasPrefix(err.Error(), "auth: revoke the login: ") {
+		t.Errorf("Logout: %v", err)
+	}
+	if e, err := a.Status(t.Context()); e != nil || err != nil {
+		t.Errorf("the login is %+v, %v", e, err)
 	}
 }

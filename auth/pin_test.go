@@ -63,3 +63,20 @@ func TestAPinSurvivesEveryLogin(t *testing.T) {
 		}
 	}
 }
+
+// Only a client without an Issuer is bound to that of its first use: what Registered names needs no binding, and would else keep it
+// when the program names another.
+//
+// Guarantees: G-0044.11
+func TestWhichClientsAreBound(t *testing.T) {
+	for named, want := range map[string]string{"": offlineIssuer, offlineIssuer: ""} {
+		f := newOffline(authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
+		a := f.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{Issuer: named, ID: "known", Secret: NewSecret("the-secret")}}})
+		if err := a.Login(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := a.Status(t.Context()); err != nil || e.Pinned != want {
+			t.Errorf("a client with the issuer %q is bound to %q, %v; want %q", named, e.Pinned, err, want)
+		}
+	}
+}

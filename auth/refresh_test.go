@@ -247,7 +247,7 @@ func TestASecretStaysWithItsIssuer(t *testing.T) {
 	f.refuseAll(401, `Bearer resource_metadata="%s"`)
 	_, err := call(t.Context(), a, f.url)
 	var unknown *RegistrationError
-	if !errors.As(err, &unknown) || unknown.Issuer != second.Issuer() {
+	if !errors.As(err, &unknown) || unknown.Issuer != second.Issuer() || unknown.Reason != "the client in Registered was used at "+f.as.Issuer()+" before: name its Issuer, or log out first" {
 		t.Errorf("%v", err)
 	}
 	if slices.ContainsFunc(second.Sink.Requests(), func(r *authtest.Request) bool { return r.Endpoint == authtest.Token }) {

@@ -242,6 +242,7 @@ func TestRefusedTokens(t *testing.T) {
 		"a refresh token with a space":      {authtest.Token, setMember("refresh_token", "a b"), failed + "its refresh token cannot be sent"},
 		"no refresh token":                  {authtest.Token, setMember("refresh_token", ""), ""},
 		"a type in another case":            {authtest.Token, setMember("token_type", "bEARER"), ""},
+		"an issued type that nobody wanted": {authtest.Token, setMember("issued_token_type", "x"), ""},
 		"another type":                      {authtest.Token, setMember("token_type", "mac"), failed + "its token is of an unknown type"},
 		"a type of a key that is not there": {authtest.Token, setMember("token_type", "dpop"), failed + "the token is bound to a DPoP key, although none was requested"},
 	})

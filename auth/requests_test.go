@@ -307,15 +307,21 @@ func TestALoginHasTheScopesThatWereGranted(t *testing.T) {
 	for name, c := range map[string]struct {
 		granted any
 		want    string
-	}{"fewer": {"read", "read"}, "none": {"", ""}, "it does not say": {nil, "read write"}} {
+	}{"fewer": {"read", "read"}, "none": {"", ""}, "it does not say": {nil, "read write offline_access"}} {
 		f := newOffline(authtest.Options{})
 		f.as.Lie(authtest.Token, setMember("scope", c.granted))
-		a := f.login(t, byConsent(f))
+		a := f.login(t, Options{Interact: f.consent, Offline: true})
 		if err := a.Login(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if e, err := a.Status(t.Context()); err != nil || strings.Join(e.Scopes, " ") != c.want {
 			t.Errorf("%s: the login has the scopes %q, %v; want %q", name, e.Scopes, err, c.want)
+		}
+		f.as.Lie(authtest.Token, setMember("scope", "write"))
+		expireBy(t, a, 2*time.Hour)
+		f.wantCall(t, a)
+		if e, err := a.Status(t.Context()); err != nil || strings.Join(e.Scopes, " ") != "write" {
+			t.Errorf("%s: after a refresh the login has the scopes %q, %v; want write", name, e.Scopes, err)
 		}
 	}
 }

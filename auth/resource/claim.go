@@ -21,7 +21,7 @@ func textsOf(claims json.RawMessage) map[string][]string {
 		// A null decodes into everything.
 		if protocol.Unmarshal(raw, &one) == nil && raw[0] == '"' {
 			texts[name] = []string{one}
-		} else if protocol.Unmarshal(raw, &several) == nil && len(several) > 0 {
+		} else if protocol.Unmarshal(raw, &several) == nil {
 			texts[name] = several
 		}
 	}
