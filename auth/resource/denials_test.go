@@ -51,6 +51,7 @@ func TestChallengesOfDenials(t *testing.T) {
 	const malformed = `error="invalid_token", error_description="the token is malformed", ` + metadata
 	const algs = `DPoP algs="RS256 PS256 ES256 ES384 EdDSA", `
 	const invalid, needless = `error="invalid_request", error_description="`, `", `
+	const twice, inURL = invalid + "the header Authorization is given more than once" + needless + metadata, invalid + "a token must not be part of a URL" + needless + metadata
 	scopes := func(mode resource.DPoPMode) func(*resource.Options) {
 		return func(o *resource.Options) { o.DPoP, o.Scopes = mode, []string{"read", "write"} }
 	}
@@ -75,12 +76,17 @@ func TestChallengesOfDenials(t *testing.T) {
 		"of no JWT":               {off, "/mcp", []string{"Bearer   azAZ09-._~+/=="}, 401, "the token is not a signed JWT", []string{"Bearer " + strings.Replace(malformed, "the token is malformed", "the token is not a signed JWT", 1)}},
 		"8 KiB":                   {off, "/mcp", []string{"Bearer " + strings.Repeat("x", 8<<10)}, 401, "the token is not a signed JWT", []string{"Bearer " + strings.Replace(malformed, "the token is malformed", "the token is not a signed JWT", 1)}},
 		"longer":                  {off, "/mcp", []string{"Bearer " + strings.Repeat("x", 8<<10+1)}, 401, "the token is too long", []string{"Bearer " + strings.Replace(malformed, "the token is malformed", "the token is too long", 1)}},
-		"two headers":             {off, "/mcp", []string{"Bearer x", "Bearer x"}, 400, "the header Authorization is given more than once", []string{"Bearer " + invalid + "the header Authorization is given more than once" + needless + metadata}},
-		"in the URL":              {off, "/mcp?a&access_token=x", []string{"Bearer x"}, 400, "a token must not be part of a URL", []string{"Bearer " + invalid + "a token must not be part of a URL" + needless + metadata}},
+		"two headers":             {off, "/mcp", []string{"Bearer x", "Bearer x"}, 400, "the header Authorization is given more than once", []string{"Bearer " + twice}},
+		"in the URL":              {off, "/mcp?a&access_token=x", []string{"Bearer x"}, 400, "a token must not be part of a URL", []string{"Bearer " + inURL}},
 		"another query":           {off, "/mcp?a=access_token", nil, 401, "a token is needed", []string{"Bearer " + metadata}},
 		"no token, DPoP allowed":  {allowed, "/mcp", nil, 401, "a token is needed", []string{"Bearer " + metadata, algs + metadata}},
 		"malformed, DPoP allowed": {allowed, "/mcp", []string{"Bearer a,b"}, 401, "the token is malformed", []string{"Bearer " + malformed, algs + malformed}},
 		"malformed, with DPoP":    {allowed, "/mcp", []string{"dpop a,b"}, 401, "the token is malformed", []string{algs + malformed, "Bearer " + malformed}},
+		"[, DPoP allowed":         {allowed, "/mcp", []string{"Bearer ["}, 401, "the token is malformed", []string{"Bearer " + malformed, algs + malformed}},
+		"{, DPoP allowed":         {allowed, "/mcp", []string{"Bearer {"}, 401, "the token is malformed", []string{"Bearer " + malformed, algs + malformed}},
+		"another, DPoP allowed":   {allowed, "/mcp", []string{"Basic YTpi"}, 401, "a token is needed", []string{"Bearer " + metadata, algs + metadata}},
+		"two, DPoP allowed":       {allowed, "/mcp", []string{"DPoP x", "DPoP x"}, 400, "the header Authorization is given more than once", []string{"Bearer " + twice, algs + twice}},
+		"URL, DPoP allowed":       {allowed, "/mcp?access_token=x", nil, 400, "a token must not be part of a URL", []string{"Bearer " + inURL, algs + inURL}},
 		"no token, DPoP required": {required, "/mcp", nil, 401, "a token is needed", []string{algs + metadata}},
 		"malformed, and required": {required, "/mcp", []string{"DPoP a,b"}, 401, "the token is malformed", []string{algs + malformed}},
 	} {

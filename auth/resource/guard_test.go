@@ -1,12 +1,19 @@
 package resource_test
 
 import (
+	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // The Guard requires a token, accepts it, and requires more scopes.
@@ -36,6 +43,72 @@ func TestATokenIsAskedForAndTaken(t *testing.T) {
 	}
 	if r := s.call("change", bearer(s.as.Issue("ada", "read write"))); r.status != http.StatusOK || !strings.Contains(r.body, "changed") {
 		t.Errorf("with all scopes: %+v", r)
+	}
+}
+
+// TestChallengesFitTheToken checks that a client which lacks scopes, or has used the wrong scheme, gets the challenge for its kind of
+// token first.
+//
+// Guarantees: G-0046.3
+func TestChallengesFitTheToken(t *testing.T) {
+	p, as := newProving(t, func(o *resource.Options) {
+		o.DPoP, o.Needs = resource.DPoPAllowed, func(op streamable.Operation) []string { return []string{op.Method} }
+	})
+	unbound := as.Issue("ada", "read")
+	first := func(name string, denied *streamable.Denial, want string) {
+		t.Helper()
+		if denied == nil {
+			t.Fatalf("%s: the request is accepted", name)
+		}
+		if challenges := denied.Header["Www-Authenticate"]; len(challenges) != 2 || !strings.HasPrefix(challenges[0], want) {
+			t.Errorf("%s: the challenges are %q, want that for %s first", name, challenges, want)
+		}
+	}
+	for scheme, lines := range map[string][]string{"Bearer": {bearer(unbound)}, "DPoP": {"Authorization: DPoP " + p.token, "DPoP: " + p.sign(p.site.prove(p.token))}} {
+		who, denied := check(t, p.g, lines...)
+		if denied != nil {
+			t.Fatalf("%s: %s", scheme, denied.Text)
+		}
+		first("few scopes", who.Allow(streamable.Operation{Method: "admin"}), scheme+" ")
+	}
+	for scheme, line := range map[string]string{"Bearer": "Authorization: DPoP " + unbound, "DPoP": bearer(p.token)} {
+		_, denied := check(t, p.g, line)
+		if textOf(denied) != "the scheme does not fit the token" {
+			t.Errorf("%s: %+v", line, denied)
+		}
+		first("another scheme", denied, scheme+" ")
+	}
+}
+
+// What a client may see depends on the operation that uses the feature: a call of the tool, a request for the prompt, or a read of the
+// resource. A request that no Guard has checked sees nothing.
+//
+// Guarantees: G-0029.3
+func TestWhatAFeatureNeeds(t *testing.T) {
+	needed := map[string]bool{}
+	s := newSite(t, func(o *resource.Options) {
+		o.Needs = func(op streamable.Operation) []string {
+			if name := op.Name(); name != "" { // not the lists themselves
+				needed[op.Method+" "+name] = true
+			}
+			return nil
+		}
+	}, authtest.Options{})
+	server.AddPrompt(s.tools, protocol.Prompt{Name: "greet"}, func(context.Context, struct{}) (string, error) { return "hello", nil })
+	server.AddResource(s.tools, protocol.Resource{Name: "notes", URI: "file:///notes"}, func(context.Context) (string, error) { return "notes", nil })
+	for _, list := range []string{"tools/list", "prompts/list", "resources/list"} {
+		r := s.send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"`+list+`","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`,
+			bearer(s.as.Issue("ada", "read")), "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: "+list)
+		if r.status != http.StatusOK {
+			t.Fatalf("%s: status %d: %s", list, r.status, r.body)
+		}
+	}
+	want := []string{"prompts/get greet", "resources/read file:///notes", "tools/call ask", "tools/call change", "tools/call render", "tools/call whoami"}
+	if got := slices.Sorted(maps.Keys(needed)); !slices.Equal(got, want) {
+		t.Errorf("the operations are %q, want %q", got, want)
+	}
+	if s.guard.Visible(t.Context(), server.Feature{Kind: server.KindTool, Name: "ask"}) {
+		t.Error("a request that was not checked sees a tool")
 	}
 }
 
