@@ -46,7 +46,6 @@ func serveDocument(w http.ResponseWriter, r *http.Request, body []byte) {
 	header.Set("Content-Type", "application/json")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("Cache-Control", "max-age=3600")
-	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodGet {
 		w.Write(body)
 	}
