@@ -28,6 +28,7 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/tailscale/hujson v0.0.0-20250605163823-992244df8c5a // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	maragu.dev/gomponents v1.2.0 // indirect
 )
 
 require (

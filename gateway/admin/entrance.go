@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"html/template"
 	"sync"
 	"time"
 )
@@ -36,12 +35,6 @@ func (d *Door) look(ctx context.Context, wait bool) Report {
 	return r
 }
 
-// A part of the page is replaced as a whole.
-type part struct {
-	ID   string `json:"id"`
-	HTML string `json:"html"`
-}
-
 // A rendering is the page as one kind of viewer sees it, from one Report.
 type rendering struct {
 	made    time.Time
@@ -56,7 +49,6 @@ type rendering struct {
 // renderings keeps the last rendering for those who know the token and for those who do not, so that many viewers cost as
 // much as two.
 type renderings struct {
-	page *template.Template
 	mu   sync.Mutex
 	last [2]*rendering
 }

@@ -144,15 +144,15 @@ func (f field) entered() (value json.RawMessage, err error) {
 	case f.text && (f.Value != "" || f.Required):
 		return json.Marshal(f.Value)
 	case f.Value == "" && f.Required:
-		return nil, fmt.Errorf("%s is required", f.Label())
+		return nil, fmt.Errorf("%s is required", f.label())
 	case f.Value == "":
 		return nil, nil
 	case !json.Valid([]byte(f.Value)):
-		return nil, fmt.Errorf("%s is no JSON", f.Label())
+		return nil, fmt.Errorf("%s is no JSON", f.label())
 	default:
 		return json.RawMessage(f.Value), nil
 	}
 }
 
 // Label is what a person reads: the title of an argument, or its name.
-func (f field) Label() string { return cmp.Or(f.Title, f.Name) }
+func (f field) label() string { return cmp.Or(f.Title, f.Name) }

@@ -29,7 +29,7 @@ func TestFormOfASchema(t *testing.T) {
 	if fields[3].Whole == fields[4].Whole || !fields[3].Whole {
 		t.Errorf("an integer is whole: %v, a number: %v", fields[3].Whole, fields[4].Whole)
 	}
-	if fields[0].Label() != "Be" || fields[1].Label() != "s" || len(fields[5].Choices) != 3 || fields[5].Choices[0] != (choice{`"a"`, "a"}) {
+	if fields[0].label() != "Be" || fields[1].label() != "s" || len(fields[5].Choices) != 3 || fields[5].Choices[0] != (choice{`"a"`, "a"}) {
 		t.Errorf("the fields are %+v", fields)
 	}
 	for _, test := range []struct{ entered, want, problem string }{

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"html/template"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -112,30 +111,6 @@ func TestHowLongAToolTakes(t *testing.T) {
 			t.Errorf("the page: %s", got.Body)
 		}
 	})
-}
-
-// A template that fails leaves no half page: the request is answered with an error, and an event is not sent.
-//
-// Guarantees: G-0091.8
-func TestNoHalfPage(t *testing.T) {
-	for _, broken := range []string{"head", "row", "foot", "page"} {
-		d := New(newFake(files()))
-		e := d.entrance(guard{local: true})
-		template.Must(e.drawn.page.New(broken).Parse("half {{.Name.None}}"))
-		h := e.routes()
-		if got := ask(h, "GET", "/"); got.Code != http.StatusInternalServerError || strings.Contains(got.Body.String(), "half ") || strings.Contains(got.Body.String(), "<html") {
-			t.Errorf("%s: %d %s", broken, got.Code, got.Body)
-		}
-		if got := ask(h, "GET", "/"); broken == "page" && !strings.HasPrefix(got.Body.String(), `{"error":`) {
-			t.Errorf("%s: %s", broken, got.Body)
-		}
-		if broken != "page" {
-			if got := ask(h, "GET", "/page/events"); strings.Contains(got.Body.String(), "event: ") { // it returns
-				t.Errorf("%s: %s", broken, got.Body)
-			}
-		}
-		d.Close()
-	}
 }
 
 // The last line of a tail is that which was ended last.

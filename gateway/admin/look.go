@@ -2,54 +2,32 @@ package admin
 
 import (
 	"crypto/sha256"
-	_ "embed" // the page
 	"encoding/hex"
 	"fmt"
-	"html/template"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
-//go:embed page.html
-var pageHTML string
+// text shows what others have written: what could drive a terminal is visible, and the package makes it harmless in HTML.
+func text(value string) g.Node { return g.Text(printable(value)) }
 
-//go:embed tool.html
-var toolHTML string
-
-//go:embed audit.html
-var auditHTML string
-
-// newPage parses the templates. In them, text makes what others have written printable, and the package makes it harmless
-// in HTML.
-func newPage() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"text": shown, "count": counted, "ms": milliseconds, "cut": cut, "start": start, "lines": shownLines, "pathOf": url.PathEscape,
-		"clock": clock, "ago": countUp, "until": countDown,
-		"look": func(s State) string { class, _ := lookOf(s); return class },
-	}).Parse(pageHTML + toolHTML + auditHTML))
+// said shows such a text behind what it is, if there is any.
+func said(before, value string) g.Node {
+	return g.If(value != "", g.Group{g.Text(before), text(value)})
 }
 
-// shown makes a value printable.
-func shown(value any) string {
-	switch value := value.(type) {
-	case string:
-		return printable(value)
-	case State:
-		return printable(string(value))
-	default:
-		return ""
-	}
-}
-
-// shownLines makes a text of several lines printable.
-func shownLines(text string) string {
-	all := strings.Split(text, "\n")
+// lines shows a text of several lines.
+func lines(value string) g.Node {
+	all := strings.Split(value, "\n")
 	for i, line := range all {
 		all[i] = printable(line)
 	}
-	return strings.Join(all, "\n")
+	return g.Text(strings.Join(all, "\n"))
 }
 
 // cut shortens a text to what fits into a line of a list: descriptions of tools are written for models, and may be pages long. The page of the tool has
@@ -76,11 +54,16 @@ func start(text string) string {
 }
 
 // counted says how many there are.
-func counted(n any, thing string) string {
-	if fmt.Sprint(n) == "1" {
+func counted[N int | int64 | uint64](n N, thing string) string {
+	if n == 1 {
 		return "1 " + thing
 	}
 	return fmt.Sprint(n) + " " + thing + "s"
+}
+
+// some says how many there are, if there are any.
+func some[N int | int64 | uint64](before string, n N, thing string) g.Node {
+	return g.If(n != 0, g.Text(before+counted(n, thing)))
 }
 
 // milliseconds has as many digits as a person reads. More would make numbers of different servers hard to compare, and change at each call.
@@ -95,27 +78,29 @@ func milliseconds(ms float64) string {
 	}
 }
 
-// clock shows a time of this day, with the date if it is another one. None of its text is of others, nor is that of the next two.
-func clock(t time.Time) template.HTML { return timed(t, "") }
+// clock shows a time of this day, with the date if it is another one.
+func clock(t time.Time) g.Node { return timed(t, "") }
 
 // countUp shows a time, and with the script how long ago that was; countDown how long it takes until then.
-func countUp(t time.Time) template.HTML   { return timed(t, "up") }
-func countDown(t time.Time) template.HTML { return timed(t, "down") }
+func countUp(t time.Time) g.Node   { return timed(t, "up") }
+func countDown(t time.Time) g.Node { return timed(t, "down") }
 
 // timed writes the time so that the script and screen readers can read it, whatever it looks like. The gateway's clock and zone are shown: logs have
 // them, too.
-func timed(t time.Time, count string) template.HTML {
+func timed(t time.Time, count string) g.Node {
 	text := t.Format("15:04:05")
 	if time.Since(t) > 24*time.Hour {
 		text = t.Format("2 Jan 15:04")
 	}
-	if count != "" {
-		count = fmt.Sprintf(` data-count="%s" data-clock="%s"`, count, text)
-	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s"%s>%s</time>`, t.Format(time.RFC3339), count, text))
+	return h.Time(h.DateTime(t.Format(time.RFC3339)), g.If(count != "", g.Group{h.Data("count", count), h.Data("clock", text)}), g.Text(text))
 }
 
-// row is what the template of a server shows.
+// at shows when something is, if it is known.
+func at(before string, t time.Time, how func(time.Time) g.Node) g.Node {
+	return g.If(!t.IsZero(), g.Group{g.Text(before), how(t)})
+}
+
+// row is what the page shows of a server.
 type row struct {
 	ServerReport
 	ID, Path, Class, Sign, Form string
@@ -173,7 +158,7 @@ func actionsIn(s State) []Action {
 	}
 }
 
-// head is what the template of the head shows.
+// head is what the head of the page shows.
 type head struct {
 	Report
 	Class, Sign, Verdict string // how the whole is
@@ -183,32 +168,32 @@ type head struct {
 // headOf sums up a report: what needs a person, or that nothing does. A server that was stopped by a person, or waits for its first use, is not in
 // trouble.
 func headOf(r Report) head {
-	h := head{Report: r, Class: "ok", Sign: "●", Verdict: "No server is in trouble"}
+	of := head{Report: r, Class: "ok", Sign: "●", Verdict: "No server is in trouble"}
 	bad, starting, noted := 0, 0, 0
 	for _, s := range r.Servers {
-		h.Calls += s.Calls
+		of.Calls += s.Calls
 		switch class, _ := lookOf(s.State); {
 		case class == "bad":
 			bad++
 		case s.State == Starting:
 			starting++
 		case s.State == Ready:
-			if h.ReadyCount++; s.Mistake != "" || len(s.Notices) > 0 {
+			if of.ReadyCount++; s.Mistake != "" || len(s.Notices) > 0 {
 				noted++
 			}
 		}
 	}
 	switch all := len(r.Servers); {
 	case bad > 0:
-		h.Class, h.Sign, h.Verdict = "bad", "✖", fmt.Sprintf("%s in trouble", counted(bad, "server"))
+		of.Class, of.Sign, of.Verdict = "bad", "✖", fmt.Sprintf("%s in trouble", counted(bad, "server"))
 	case len(r.Mistakes) > 0:
-		h.Class, h.Sign, h.Verdict = "bad", "✖", "The file was changed, and is not applied"
+		of.Class, of.Sign, of.Verdict = "bad", "✖", "The file was changed, and is not applied"
 	case starting > 0:
-		h.Class, h.Sign, h.Verdict = "warn", "◌", fmt.Sprintf("%s starting", counted(starting, "server"))
+		of.Class, of.Sign, of.Verdict = "warn", "◌", fmt.Sprintf("%s starting", counted(starting, "server"))
 	case noted > 0 || len(r.Notices) > 0:
-		h.Class, h.Sign, h.Verdict = "warn", "⚠", "Working, with notices"
-	case h.ReadyCount == all && all > 0:
-		h.Verdict = "All servers are ready"
+		of.Class, of.Sign, of.Verdict = "warn", "⚠", "Working, with notices"
+	case of.ReadyCount == all && all > 0:
+		of.Verdict = "All servers are ready"
 	}
-	return h
+	return of
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"html/template"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/telemetry"
+	g "maragu.dev/gomponents"
 )
 
 // The head says the worst that needs somebody, and counts what is well.
@@ -133,16 +133,16 @@ func TestTimesAreOfTheGatewaysClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().UTC() // the bubble begins at midnight
 		pass(24 * time.Hour)
-		if got := clock(at); got != `<time datetime="2000-01-01T00:00:00Z">00:00:00</time>` {
+		if got := string(written(clock(at))); got != `<time datetime="2000-01-01T00:00:00Z">00:00:00</time>` {
 			t.Errorf("a day ago: %s", got)
 		}
 		pass(time.Second)
-		if got := clock(at); got != `<time datetime="2000-01-01T00:00:00Z">1 Jan 00:00</time>` {
+		if got := string(written(clock(at))); got != `<time datetime="2000-01-01T00:00:00Z">1 Jan 00:00</time>` {
 			t.Errorf("more than a day ago: %s", got)
 		}
-		for count, got := range map[string]template.HTML{"up": countUp(at), "down": countDown(at)} {
-			if want := `<time datetime="2000-01-01T00:00:00Z" data-count="` + count + `" data-clock="1 Jan 00:00">1 Jan 00:00</time>`; string(got) != want {
-				t.Errorf("counted %s: %s", count, got)
+		for count, got := range map[string]g.Node{"up": countUp(at), "down": countDown(at)} {
+			if want := `<time datetime="2000-01-01T00:00:00Z" data-count="` + count + `" data-clock="1 Jan 00:00">1 Jan 00:00</time>`; string(written(got)) != want {
+				t.Errorf("counted %s: %s", count, written(got))
 			}
 		}
 	})

@@ -1,15 +1,16 @@
 package admin
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	_ "embed" // the page
-	"html/template"
+	_ "embed" // the style, the script and the icon of the page
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/wait"
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
 //go:embed page.css
@@ -23,7 +24,8 @@ var pageIcon string
 
 // render returns the present rendering for a viewer or, unless it must be fresh, one that is not older than the pace of events. Else viewers that
 // look at different times would each cost a rendering, while something changes all the time.
-func (e *entrance) render(knows, fresh bool) (*rendering, error) {
+// It holds the lock, so that viewers that come together wait for one drawing in place of making one each.
+func (e *entrance) render(knows, fresh bool) *rendering {
 	e.drawn.mu.Lock()
 	defer e.drawn.mu.Unlock()
 	class := 0
@@ -31,49 +33,20 @@ func (e *entrance) render(knows, fresh bool) (*rendering, error) {
 		class = 1
 	}
 	if last := e.drawn.last[class]; last != nil && (!wait.IsClosed(last.changed) || !fresh && time.Since(last.made) < pace) {
-		return last, nil
+		return last
 	}
 	next := &rendering{made: time.Now(), changed: e.gateway.Changed(), single: make(map[string][]part)}
 	if next.report = e.look(context.Background(), false); !knows {
 		next.report = next.report.public()
 	}
-	if err := e.draw(next, knows); err != nil {
-		return nil, err
-	}
-	e.drawn.last[class] = next
-	return next, nil
-}
-
-// draw makes the parts of the page of all servers. Whoever calls it holds the lock, so that viewers that come together
-// wait for one drawing in place of making one each.
-func (e *entrance) draw(into *rendering, knows bool) (err error) {
-	if into.head, err = e.part("head", "head", headOf(into.report)); err != nil {
-		return err
-	}
-	for _, s := range into.report.TroubleFirst() {
+	next.head = partOf("head", headOf(next.report).node())
+	for _, s := range next.report.TroubleFirst() {
 		of := rowOf(s, e.formFor(knows))
-		p, err := e.part("row", of.ID, of)
-		if err != nil {
-			return err
-		}
-		into.rows = append(into.rows, p)
+		next.rows = append(next.rows, partOf(of.ID, of.node()))
 	}
-	into.foot, err = e.part("foot", "foot", into.report)
-	return err
-}
-
-// part executes a template into memory: one that fails must not leave half a page at the viewer.
-func (e *entrance) part(name, id string, data any) (part, error) {
-	var out bytes.Buffer
-	err := e.drawn.page.ExecuteTemplate(&out, name, data)
-	return part{id, out.String()}, err
-}
-
-// detailed is what the template of one server shows below its row.
-type detailed struct {
-	Detail
-	Lines      []string // of standard error
-	Path, Form string   // for those who may approve tools
+	next.foot = partOf("foot", next.report.below())
+	e.drawn.last[class] = next
+	return next
 }
 
 // detail returns what a viewer may see of a server. The lines of its standard error are those that are kept, whether it runs or not: they are wanted
@@ -93,15 +66,10 @@ func (e *entrance) detail(name string, knows bool) (d detailed) {
 
 // drawSingle makes the long row of a server, and what stands below it. Its tools are not among what the script replaces: they are links that a person
 // may be about to press, and a server may have thousands.
-func (e *entrance) drawSingle(s ServerReport, knows bool) ([]part, error) {
+func (e *entrance) drawSingle(s ServerReport, knows bool) []part {
 	of := rowOf(s, e.formFor(knows))
 	of.Detail, of.Stderr = true, "" // which is below
-	line, err := e.part("row", of.ID, of)
-	if err != nil {
-		return nil, err
-	}
-	below, err := e.part("detail", "foot", e.detail(s.Name, knows))
-	return []part{line, below}, err
+	return []part{partOf(of.ID, of.node()), partOf("foot", e.detail(s.Name, knows).node())}
 }
 
 // drawn is what a page consists of now.
@@ -113,89 +81,92 @@ type drawn struct {
 }
 
 // now returns the page of one server, or of all if only is empty.
-func (e *entrance) now(only string, knows, fresh bool) (d drawn, err error) {
-	if d.rendering, err = e.render(knows, fresh); err != nil {
-		return d, err
+func (e *entrance) now(only string, knows, fresh bool) drawn {
+	all := e.render(knows, fresh)
+	if only == "" {
+		return drawn{all, all.rows, all.foot, true}
 	}
-	if d.rows, d.foot, d.ok = d.rendering.rows, d.rendering.foot, true; only == "" {
-		return d, nil
-	}
-	d.rows, d.foot = nil, part{"foot", `<div id="foot"></div>`}
-	s, ok := d.report.Server(only)
-	if d.ok = ok; !ok {
-		return d, nil
+	s, ok := all.report.Server(only)
+	if !ok {
+		return drawn{all, nil, partOf("foot", h.Div(h.ID("foot"))), false}
 	}
 	e.drawn.mu.Lock()
 	defer e.drawn.mu.Unlock()
-	both := d.single[only]
+	both := all.single[only]
 	if both == nil {
-		if both, err = e.drawSingle(s, knows); err != nil {
-			return d, err
-		}
-		d.single[only] = both
+		both = e.drawSingle(s, knows)
+		all.single[only] = both
 	}
-	d.rows, d.foot = both[:1], both[1]
-	return d, nil
+	return drawn{all, both[:1], both[1], true}
 }
 
-// whole is what the template of the page shows. Head, rows and foot are parts that are made already, so that what stands in the page and what an event
-// brings can never differ.
-type whole struct {
-	Only, Query string
-	Path        string
-	At          time.Time
-	Head, Foot  template.HTML
-	Rows        []template.HTML
-	Tools       []Tool
-	Knows       bool
-	Audit       bool // there is a trail, and the viewer may see it
-	Form        string
+// main are the parts of a page as they stand in it.
+func (d drawn) main(before, attributes, after g.Node) g.Node {
+	return g.Group{d.head.node(), h.Main(before, h.Ul(attributes, g.Map(d.rows, part.node)), d.foot.node(), after)}
 }
 
 // showPage serves the whole page, with what the script would put into it: who has no script loads it again.
 func (e *entrance) showPage(w http.ResponseWriter, r *http.Request) {
 	knows, only := e.knows(r), r.PathValue("server")
-	page, err := e.now(only, knows, true)
-	switch {
-	case err != nil:
-		fail(w, r, http.StatusInternalServerError, err)
-		return
-	case !page.ok:
+	page := e.now(only, knows, true)
+	if !page.ok {
 		say(w, http.StatusNotFound, ErrNoServer.Error())
 		return
 	}
-	data := whole{Only: only, Query: url.QueryEscape(only), Path: url.PathEscape(only), At: page.report.At, Head: trusted(page.head), Foot: trusted(page.foot), Knows: knows}
-	for _, p := range page.rows {
-		data.Rows = append(data.Rows, trusted(p))
+	events := "/page/events"
+	var links []g.Node
+	if only != "" {
+		events += "?server=" + url.QueryEscape(only)
+		links = append(links, h.A(h.Href("/"), g.Text("all servers")))
 	}
-	if knows {
-		_, _, data.Audit = e.gateway.Records()
+	if _, _, trail := e.gateway.Records(); trail && knows {
+		links = append(links, h.A(h.Href("/audit"), g.Text("audit")))
 	}
-	if data.Form = e.formFor(knows); knows && only != "" {
-		data.Tools = e.detail(only, knows).Tools
+	var tools g.Node
+	if knows && only != "" {
+		tools = toolsOf(only, e.detail(only, knows).Tools)
 	}
-	e.write(w, r, "page", data)
+	show(w, document(only, events, top(asOf(page.report.At), links...),
+		page.main(nil, g.Group{h.ID("servers"), h.Aria("label", "servers")}, tools), h.Footer(e.foot(knows))))
 }
 
-// write answers with a page. It is made whole before it is sent: a template that fails half way would be taken for a short page, and its status could
-// not be taken back.
-func (e *entrance) write(w http.ResponseWriter, r *http.Request, name string, data any) {
-	var out bytes.Buffer
-	if err := e.drawn.page.ExecuteTemplate(&out, name, data); err != nil {
-		fail(w, r, http.StatusInternalServerError, err)
-		return
+// asOf says when the page was made, which the script replaces.
+func asOf(t time.Time) g.Node {
+	return h.P(h.ID("live"), h.Role("status"), at("as of ", t, clock), g.Text("; load the page again for newer"))
+}
+
+// toolsOf leads to the pages of the tools of a server.
+func toolsOf(server string, tools []Tool) g.Node {
+	if len(tools) == 0 {
+		return h.Section(h.H2(g.Text("Tools")), h.P(h.Class("dim"), g.Text("none is known")))
 	}
+	return section("Tools", tools, func(t Tool) g.Node {
+		return h.Li(h.A(h.Href("/servers/"+url.PathEscape(server)+"/tools/"+url.PathEscape(t.Name)), h.Strong(text(t.Name))), g.Text(" "),
+			h.Span(h.Class("dim"), text(cut(cmp.Or(t.Title, t.Description)))))
+	})
+}
+
+// foot is what a viewer may do with the whole.
+func (e *entrance) foot(knows bool) g.Node {
+	if !knows {
+		return h.Form(h.Method("post"), h.Action("/login"),
+			h.Label(g.Text("admin token "), h.Input(h.Type("password"), h.Name("token"), h.AutoComplete("off"), h.Required())), g.Text(" "),
+			h.Button(g.Text("log in")), g.Text(" "), h.Span(h.Class("dim"), g.Text("to act, and to see what servers write")))
+	}
+	secret := e.formFor(knows)
+	return g.If(secret != "", post("/v1/reload", secret, h.Button(g.Text("reload the file"))))
+}
+
+// show answers with a page.
+func show(w http.ResponseWriter, page g.Node) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Write(out.Bytes())
+	w.Write(written(page))
 }
-
-// trusted marks what the templates have made of the texts of others.
-func trusted(p part) template.HTML { return template.HTML(p.HTML) }
 
 // streamPage keeps the page of one server or of all current.
 func (e *entrance) streamPage(w http.ResponseWriter, r *http.Request) {
 	knows, only := e.knows(r), r.URL.Query().Get("server")
-	e.streamParts(w, r, func() (drawn, error) { return e.now(only, knows, false) })
+	e.streamParts(w, r, func() (drawn, error) { return e.now(only, knows, false), nil })
 }
 
 // streamParts sends the parts of a page that have changed, and the order of the rows. The first event has all parts, so a

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/audit"
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
 // A selection says which records somebody wants to see; what is empty selects nothing. Who and Tool are parts of a name, in any case of letters: people
@@ -39,7 +41,7 @@ func contains(text, part string) bool {
 // wordOf says in a word what a record is about: what a request has come to, or what has happened.
 func wordOf(r audit.Record) string { return cmp.Or(r.Event, r.Outcome) }
 
-// A recordRow is what the template of a record shows.
+// A recordRow is what the page shows of a record.
 type recordRow struct {
 	audit.Record
 	ID, Class, Sign, Word string
@@ -58,8 +60,22 @@ func rowOfRecord(r audit.Record) recordRow {
 	return row
 }
 
+// node is one line: what has come of it, who, what, where, and why, each only if the record has it. A record does not change, so its row is
+// made once.
+func (r recordRow) node() g.Node {
+	var count g.Node
+	if r.Count != 0 {
+		count = g.Textf(" · %d", r.Count)
+	}
+	return h.Li(h.ID(r.ID), h.Class(r.Class), h.Data("outcome", printable(r.Word)), sign(r.Sign), g.Text(" "), clock(r.Time), g.Text(" "), h.Strong(text(r.Word)),
+		g.If(r.User != "", g.Group{g.Text(" · "), h.Strong(text(r.User))}), said(" · ", r.Principal),
+		g.If(r.Method != "", g.Group{g.Text(" · "), h.Code(text(r.Method))}), said(" ", r.Name), said(" · at ", r.Server),
+		count, said(" · ", r.Delivery), said(" · ", r.Reason), said(" · by ", r.Rule), g.If(r.Millis != 0, g.Text(" · "+milliseconds(r.Millis))),
+		g.Text(" "), h.Span(h.Class("dim"), g.If(r.Client != "", g.Group{said("· ", r.Client), g.Text(" ")}), g.Textf("· record %d", r.Number)))
+}
+
 // drawRecords returns the rows of the records that are selected, the newest first.
-func (e *entrance) drawRecords(records []audit.Record, s selection) (rows []part, err error) {
+func (e *entrance) drawRecords(records []audit.Record, s selection) (rows []part) {
 	e.records.mu.Lock()
 	defer e.records.mu.Unlock()
 	kept := make(map[uint64]part, len(records))
@@ -67,16 +83,14 @@ func (e *entrance) drawRecords(records []audit.Record, s selection) (rows []part
 		row, ok := e.records.rows[r.Number]
 		if !ok {
 			of := rowOfRecord(r)
-			if row, err = e.part("record", of.ID, of); err != nil {
-				return nil, err
-			}
+			row = partOf(of.ID, of.node())
 		}
 		if kept[r.Number] = row; s.has(r) {
 			rows = append(rows, row)
 		}
 	}
 	e.records.rows = kept
-	return rows, nil
+	return rows
 }
 
 // errNoTrail means that the file of the gateway names none.
@@ -88,46 +102,41 @@ func (e *entrance) recordsNow(s selection) (d drawn, err error) {
 	if !ok {
 		return d, errNoTrail
 	}
-	if d.rows, err = e.drawRecords(records, s); err != nil {
-		return d, err
-	}
+	d.rows = e.drawRecords(records, s)
 	d.rendering = &rendering{changed: changed, report: Report{At: time.Now(), Version: e.gateway.Report().Version}}
-	if d.head, err = e.part("records", "head", struct{ Shown, All int }{len(d.rows), len(records)}); err != nil {
-		return d, err
-	}
-	d.foot, err = e.part("none", "foot", len(d.rows) == 0)
-	return d, err
-}
-
-// audited is what the template of the page of the records shows.
-type audited struct {
-	selection
-	Query             string
-	At                time.Time
-	Head, Foot        any
-	Rows              []any
-	Servers, Outcomes []string // to choose from
+	d.head = partOf("head", h.Header(h.ID("head"), h.H1(g.Text("Audit trail")),
+		h.P(h.Class("dim"), g.Textf("%d of the last %s, the newest first; ", len(d.rows), counted(len(records), "record")), h.Code(g.Text("bowline audit")), g.Text(" has all"))))
+	d.foot = partOf("foot", h.Div(h.ID("foot"), g.If(len(d.rows) == 0, h.P(h.Class("dim"), g.Text("no record is like that")))))
+	return d, nil
 }
 
 // showRecords serves the page of the newest records of the trail. They name people: it needs the token.
 func (e *entrance) showRecords(w http.ResponseWriter, r *http.Request) {
 	s := selectionOf(r)
 	page, err := e.recordsNow(s)
-	switch {
-	case errors.Is(err, errNoTrail):
+	if err != nil {
 		say(w, http.StatusNotFound, err.Error())
 		return
-	case err != nil:
-		fail(w, r, http.StatusInternalServerError, err)
-		return
-	}
-	data := audited{selection: s, Query: s.query(), At: page.report.At, Head: trusted(page.head), Foot: trusted(page.foot)}
-	for _, row := range page.rows {
-		data.Rows = append(data.Rows, trusted(row))
 	}
 	records, _, _ := e.gateway.Records()
-	data.Servers, data.Outcomes = choices(records, s)
-	e.write(w, r, "audit", data)
+	show(w, document("audit", "/audit/events?"+s.query(), top(asOf(page.report.At), h.A(h.Href("/"), g.Text("all servers"))),
+		page.main(s.form(records), g.Group{h.ID("records"), h.Class("plain"), h.Aria("label", "records, the newest first")}, nil)))
+}
+
+// form is where a person selects records. It works without the script: the selection is the query of the address, which a person can keep.
+func (s selection) form(of []audit.Record) g.Node {
+	servers, outcomes := choices(of, s)
+	part := func(name, value string) g.Node {
+		return h.Label(g.Text(name+" "), h.Input(h.Name(name), h.Value(printable(value))))
+	}
+	whole := func(name, value string, all []string) g.Node {
+		return h.Label(g.Text(name+" "), h.Select(h.Name(name), h.Option(h.Value(""), g.Text("all")), g.Map(all, func(one string) g.Node {
+			return h.Option(h.Value(one), g.If(one == value, h.Selected()), g.Text(one))
+		})))
+	}
+	return h.Form(h.Class("filter"), h.Action("/audit"), part("who", s.Who), g.Text(" "), part("tool", s.Tool), g.Text(" "),
+		whole("server", s.Server, servers), g.Text(" "), whole("outcome", s.Outcome, outcomes), g.Text(" "),
+		h.Button(g.Text("show these")), g.Text(" "), h.A(h.Href("/audit"), g.Text("all")))
 }
 
 // choices returns what the records have, and what is selected already, whether they have it or not.

@@ -29,7 +29,7 @@ func (d *Door) Probes() http.Handler {
 
 // entrance makes a way in for one listener.
 func (d *Door) entrance(g guard) *entrance {
-	return &entrance{Door: d, guard: g, seats: make(chan struct{}, MaxViewers), guests: make(chan struct{}, MaxViewers), tries: make(chan struct{}, maxTries), drawn: renderings{page: newPage()}}
+	return &entrance{Door: d, guard: g, seats: make(chan struct{}, MaxViewers), guests: make(chan struct{}, MaxViewers), tries: make(chan struct{}, maxTries)}
 }
 
 // routes names everything that can be asked for. A path that is asked for with another method is 405 by the mux, so

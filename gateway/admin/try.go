@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
 const (
@@ -54,7 +57,7 @@ func (e *entrance) tool(w http.ResponseWriter, r *http.Request) (page tried, ok 
 // showTool serves the page of a tool. It has no script, and does not change by itself: what a person is entering must not be taken away.
 func (e *entrance) showTool(w http.ResponseWriter, r *http.Request) {
 	if page, ok := e.tool(w, r); ok {
-		e.write(w, r, "tool", page)
+		show(w, page.node())
 	}
 }
 
@@ -79,7 +82,72 @@ func (e *entrance) tryTool(w http.ResponseWriter, r *http.Request) {
 		page.Fields[i].Value = strings.ReplaceAll(r.PostFormValue(fmt.Sprintf("a%d", i)), "\r\n", "\n") // as browsers send each end of a line
 	}
 	page.call(r.Context(), e.gateway)
-	e.write(w, r, "tool", page)
+	show(w, page.node())
+}
+
+// node is the page: what the tool is for, the form, what has come of the last call, and the schema for those who write programs. Nothing of it is replaced
+// by a script.
+func (p *tried) node() g.Node {
+	return document(p.Tool.Name, "", top(nil, h.A(h.Href("/"), g.Text("all servers")), g.Text(" "), toServer(p.Server)),
+		h.Main(
+			h.H1(text(p.Tool.Name)),
+			g.If(p.Tool.Title != "", h.P(text(p.Tool.Title))),
+			g.If(p.Tool.Description != "", h.P(h.Class("prose"), lines(p.Tool.Description))),
+			p.form(),
+			g.If(p.Problem != "", h.Section(h.ID("result"), h.Class("bad"), h.Data("outcome", "failed"), h.H2(g.Text("Not called, or no answer")), long("the problem", lines(p.Problem)))),
+			p.outcome(),
+			h.Section(h.H2(g.Text("Schema")), long("the schema", lines(p.Schema)))))
+}
+
+// form asks for the arguments.
+func (p *tried) form() g.Node {
+	if p.Form == "" {
+		return h.P(h.Class("dim"), g.Text("tools are not called from this page"))
+	}
+	var fields g.Group
+	for i, f := range p.Fields {
+		fields = append(fields, f.node(fmt.Sprint("a", i)))
+	}
+	return h.Form(h.Class("try"), h.Method("post"), h.Action("/servers/"+p.Path+"/tools/"+p.ToolPath), hidden("form", p.Form), fields,
+		h.P(h.Button(g.Text("call "), text(p.Tool.Name)), g.Text(" "), h.Span(h.Class("dim"), g.Text("as any client would: it is executed"))))
+}
+
+// outcome shows what the tool has answered, if it has.
+func (p *tried) outcome() g.Node {
+	class, outcome, sentence := "ok", "answered", "● answered"
+	if p.Failed {
+		class, outcome, sentence = "bad", "error", "✖ the tool has failed"
+	}
+	return g.If(p.Result != "", h.Section(h.ID("result"), h.Class(class), h.Data("outcome", outcome), h.H2(g.Text("Result")),
+		h.P(h.Strong(g.Text(sentence)), g.Text(" after "+milliseconds(p.Took))), long("the result", lines(p.Result))))
+}
+
+// node is the field with its label, its name in the form, and what the author of the tool says about it.
+func (f field) node(name string) g.Node {
+	required := g.If(f.Required, h.Required())
+	var entry g.Node
+	switch f.Kind {
+	case "choice":
+		entry = h.Select(h.ID(name), h.Name(name), required, h.Option(), g.Map(f.Choices, func(c choice) g.Node {
+			return h.Option(h.Value(c.Value), g.If(c.Value == f.Value, h.Selected()), text(c.Text))
+		}))
+	case "number":
+		step := "any"
+		if f.Whole {
+			step = "1"
+		}
+		// "any" allows fractions, of which a browser else takes none.
+		entry = h.Input(h.ID(name), h.Name(name), h.Type("number"), h.Step(step), h.Value(f.Value), required)
+	case "text": // never required: an empty text is one, too
+		entry = h.Textarea(h.ID(name), h.Name(name), h.Rows("1"), g.Text(f.Value))
+	default:
+		entry = h.Textarea(h.ID(name), h.Name(name), h.Rows("3"), g.Attr("spellcheck", "false"), required, g.Text(f.Value))
+	}
+	return h.P(
+		h.Label(h.For(name), text(f.label()), g.If(f.Required, g.Group{g.Text(" "), h.Span(h.Class("dim"), g.Text("required"))}),
+			g.If(f.Kind == "json", g.Group{g.Text(" "), h.Span(h.Class("dim"), g.Text("JSON"))})),
+		g.Text("\n"), entry, g.Text("\n"),
+		g.If(f.Hint != "", h.Span(h.Class("dim"), lines(f.Hint))))
 }
 
 // call calls the tool, and keeps what came of it for the page. What the person has entered stays there, to be changed and sent again.

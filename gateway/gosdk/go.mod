@@ -23,5 +23,6 @@ require (
 	golang.org/x/sync v0.20.0 // indirect
 	golang.org/x/sys v0.41.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
+	maragu.dev/gomponents v1.2.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/ioutil" // want depguard staticcheck
-	"log"       // want depguard
+	_ "html/template" // want depguard
+	"io/ioutil"       // want depguard staticcheck
+	"log"             // want depguard
 	"os"
 	. "strings" // want revive staticcheck
 	"sync"
 	"sync/atomic"
+	_ "text/template" // want depguard
 	"time"
 )
 

@@ -2,7 +2,6 @@ package logins
 
 import (
 	"context"
-	"html/template"
 	"net/http"
 	"path"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
 // callback is the name of the page to which browsers are sent back. No secret of a link is as short.
@@ -20,21 +21,48 @@ const (
 	longestForm = 4 << 10
 )
 
-// pages are what a browser shows. Nothing but what the gateway itself knows is in them, and they run no script.
-var pages = template.Must(template.New("").Parse(`{{define "begin"}}<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Log in at {{.Server}}</title>
-<h1>Log in at {{.Server}}</h1>
-<p>A program wants to use <b>{{.Server}}</b> ({{.Place}}) for {{if .User}}<b>{{.User}}</b>{{else}}you{{end}}, through this gateway. If you go on, you log in there. Every program that
-{{if .User}}<b>{{.User}}</b> uses{{else}}uses this gateway without a login of its own{{end}} may act there with your login then.</p>
-<p><b>Close this page if you have not asked a program for this{{if .User}}, or if you are not {{.User}}{{end}}.</b></p>
-<form method="post"><button>Go on to log in</button></form></html>
-{{end}}{{define "own"}}<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Your logins</title>
-<h1>{{if .User}}Logins of {{.User}}{{else}}Logins{{end}}</h1>
-{{with .Done}}<p role="status"><b>{{.}}</b></p>{{end}}
-{{if .At}}<p>This gateway has a login {{if .User}}of <b>{{.User}}</b>{{end}} at these servers. If you end one, programs that use this gateway no longer act there, until somebody logs in again.</p>
-<ul>{{range .At}}<li><form method="post"><b>{{.}}</b> <button name="server" value="{{.}}">End the login at {{.}}</button></form></li>{{end}}</ul>
-{{else}}<p>There is no login at a server.</p>{{end}}</html>
-{{end}}{{define "text"}}<!doctype html><html lang="en"><meta charset="utf-8"><title>Login</title><p>{{.}}</p></html>
-{{end}}`))
+// document is what a browser shows. Nothing but what the gateway itself knows is in it, and it runs no script. If it cannot be written, the browser has left.
+func document(w http.ResponseWriter, title string, body ...g.Node) {
+	_ = h.Doctype(h.HTML(h.Lang("en"),
+		h.Head(h.Meta(h.Charset("utf-8")), h.Meta(h.Name("viewport"), h.Content("width=device-width")), h.TitleEl(g.Text(title))),
+		h.Body(body...))).Render(w)
+}
+
+// begin asks the user to log in.
+func (l Login) begin(w http.ResponseWriter) {
+	whom, whose := g.Text("you"), g.Text("uses this gateway without a login of its own")
+	asked := "Close this page if you have not asked a program for this."
+	if l.User != "" {
+		user := h.B(g.Text(l.User))
+		whom, whose = user, g.Group{user, g.Text(" uses")}
+		asked = "Close this page if you have not asked a program for this, or if you are not " + l.User + "."
+	}
+	title := "Log in at " + l.Server
+	document(w, title, h.H1(g.Text(title)),
+		h.P(g.Text("A program wants to use "), h.B(g.Text(l.Server)), g.Text(" ("+l.Place+") for "), whom,
+			g.Text(", through this gateway. If you go on, you log in there. Every program that "), whose, g.Text(" may act there with your login then.")),
+		h.P(h.B(g.Text(asked))),
+		h.Form(h.Method("post"), h.Button(g.Text("Go on to log in"))))
+}
+
+// own shows which logins there are, and what has become of the last form.
+func own(w http.ResponseWriter, user, done string, at []string) {
+	heading, whose := "Logins", g.Node(nil)
+	if user != "" {
+		heading, whose = "Logins of "+user, g.Group{g.Text("of "), h.B(g.Text(user))}
+	}
+	list := h.P(g.Text("There is no login at a server."))
+	if len(at) > 0 {
+		list = g.Group{
+			h.P(g.Text("This gateway has a login "), whose,
+				g.Text(" at these servers. If you end one, programs that use this gateway no longer act there, until somebody logs in again.")),
+			h.Ul(g.Map(at, func(server string) g.Node {
+				return h.Li(h.Form(h.Method("post"), h.B(g.Text(server)), g.Text(" "), h.Button(h.Name("server"), h.Value(server), g.Text("End the login at "+server))))
+			})),
+		}
+	}
+	document(w, "Your logins", h.H1(g.Text(heading)), g.If(done != "", h.P(h.Role("status"), h.B(g.Text(done)))), list)
+}
 
 // These are all that a browser is told. What does not tell more tells nothing to those who try.
 const (
@@ -102,10 +130,10 @@ func (p *Pages) elsewhere(r *http.Request, name string) http.Handler {
 	return p.reach(node)
 }
 
-// say shows a text. If that fails, the browser has left.
+// say shows a text.
 func say(w http.ResponseWriter, status int, text string) {
 	w.WriteHeader(status)
-	_ = pages.ExecuteTemplate(w, "text", text)
+	document(w, "Login", h.P(g.Text(text)))
 }
 
 // refuse tells a browser nothing but a text, and who runs the gateway of whose page it was, if it was somebody's, and why.
@@ -139,7 +167,7 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
 		return
 	}
 	p.giveCookie(w, r)
-	_ = pages.ExecuteTemplate(w, "begin", login)
+	login.begin(w)
 }
 
 // start begins a login, and sends the browser away. The cookie shows that this browser was shown what the user agrees to: no other site can send the form.
@@ -201,12 +229,6 @@ func (p *Pages) cookieOf(r *http.Request) string {
 		return ""
 	}
 	return given[0].Value
-}
-
-// An ownPage is what a page of logins says.
-type ownPage struct {
-	User, Done string
-	At         []string
 }
 
 // showOwn shows a user his logins. That changes nothing but a cookie.
@@ -271,5 +293,5 @@ func (o *Owner) endAt(ctx context.Context, server string) (status int, text stri
 func writeOwn(ctx context.Context, w http.ResponseWriter, status int, of *Owner, done string) {
 	at := of.At(ctx)
 	w.WriteHeader(status)
-	_ = pages.ExecuteTemplate(w, "own", ownPage{of.User, done, at}) // if that fails, the browser has left
+	own(w, of.User, done, at)
 }
