@@ -134,18 +134,25 @@ func TestTheWholeTreeIsAskedToEnd(t *testing.T) {
 	}
 }
 
-// If the program has reaped the child itself, how it ended is unknown.
+// If the program has reaped the child itself, how it ended is unknown, and nothing of it is left open.
 //
-// Guarantees: G-0014.9
+// Guarantees: G-0014.9, G-0014.11
 func TestAChildThatTheProgramHasReaped(t *testing.T) {
+	open(t, roleCommand(t, "echo")).close(hangGuard) // opens the descriptors of the poller
+	before := descriptors(t)
 	command := roleCommand(t, "exit")
 	command.Started = func(pid int) {
 		if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
 			t.Error(err)
 		}
 	}
-	if exit := lossAs[*transport.ExitError](open(t, command)); exit.Status != -1 || exit.Signal != "" {
+	p := open(t, command)
+	if exit := lossAs[*transport.ExitError](p); exit.Status != -1 || exit.Signal != "" {
 		t.Errorf("got the reason %+v, want no status and no signal", exit)
+	}
+	p.close(0)
+	if after := descriptors(t); !slices.Equal(before, after) {
+		t.Errorf("got the descriptors %v, want %v", after, before)
 	}
 }
 

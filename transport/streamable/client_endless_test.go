@@ -57,6 +57,23 @@ func TestAcceptedMessageWithoutAnEndDelaysLittle(t *testing.T) {
 	})
 }
 
+// A server has a second to end its stream after the answer, so that the connection can be used again. After that it is cut off.
+//
+// Guarantees: G-0022.21
+func TestAStreamThatGoesOnAfterItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, cut := time.Now(), make(chan time.Duration, 1)
+		r := openEndless(t, func(req *http.Request) (int, string, string) {
+			context.AfterFunc(req.Context(), func() { cut <- time.Since(begun) })
+			return http.StatusOK, web.TypeEvents, "data: " + result(1) + "\n\n"
+		})
+		r.wantFrame(0, r.call(1, 1), result(1), true)
+		if after := <-cut; after != web.EndTime {
+			t.Errorf("the stream was cut off after %v, want %v", after, web.EndTime)
+		}
+	})
+}
+
 // A refusal without an end is a refusal.
 //
 // Guarantees: G-0022.1

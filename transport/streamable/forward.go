@@ -95,10 +95,8 @@ func (d *dials) pause(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.NewTimer(time.Until(until)).C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
