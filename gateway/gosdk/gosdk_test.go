@@ -2,6 +2,7 @@ package gosdk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,9 @@ import (
 // A process of the test is a server of the SDK.
 const serverVariable = "GOSDK_TEST_SERVER"
 
+// With this variable it kills itself when it is asked for its tools, unless a file of that name exists.
+const mortalVariable = "GOSDK_TEST_MORTAL"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(serverVariable) != "" {
 		if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil {
@@ -37,8 +41,29 @@ type text struct {
 	Text string `json:"text"`
 }
 
+func killSelf() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Kill()
+	}
+	return err
+}
+
+// dieOnce kills this process when it is asked for its tools, if it can make the file. It then waits for its end.
+func dieOnce(file string) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if file != "" && method == "tools/list" && os.Mkdir(file, 0o700) == nil {
+				return nil, errors.Join(killSelf(), errors.New("killed"))
+			}
+			return next(ctx, method, r)
+		}
+	}
+}
+
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "child", Version: "1"}, nil)
+	s.AddReceivingMiddleware(dieOnce(os.Getenv(mortalVariable)))
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, text, error) {
 		return nil, in, nil
 	})
@@ -46,11 +71,7 @@ func newServer() *mcp.Server {
 		return nil, map[string]int{"pid": os.Getpid()}, nil
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "die"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
-		self, err := os.FindProcess(os.Getpid())
-		if err == nil {
-			err = self.Kill()
-		}
-		return nil, nil, err
+		return nil, nil, killSelf()
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, text, error) {
 		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Well?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}})
