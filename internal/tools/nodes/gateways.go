@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/tokens"
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
@@ -19,10 +20,15 @@ import (
 )
 
 // A User uses the gateways of a Site with a token.
-type User struct{ Name, Token string }
+type User struct {
+	Name, Token string
+	MayErase    bool // no persona forbids the user child.Erase
+}
 
-// siteUsers is how many users there are.
-const siteUsers = 5
+const (
+	siteUsers    = 5
+	mostInFlight = 8 // requests of a user with a limit, at a node
+)
 
 // gateways is what a Site of gateways has beside its nodes.
 type gateways struct {
@@ -41,7 +47,7 @@ func openGateways(program, folder string, lies Lies) (*gateways, error) {
 		if err != nil {
 			return nil, err
 		}
-		g.users = append(g.users, User{name, token})
+		g.users = append(g.users, User{name, token, i == 0})
 	}
 	for node := range siteNodes {
 		if err := os.WriteFile(g.file(node), g.configuration(node), 0o600); err != nil {
@@ -77,11 +83,31 @@ func (g *gateways) configuration(node int) []byte {
 	text, _ := json.Marshal(map[string]any{ // it has nothing that JSON cannot express
 		"mcpServers": map[string]any{child.One: entry(child.One, "all", one), child.Own: entry(child.Own, "user", "each")},
 		"bowline": map[string]any{
-			"auth":  map[string]string{"tokens": filepath.Join(g.folder, "tokens.json")},
-			"audit": map[string]any{"file": g.trail(node), "sync": true, "show": []any{map[string]any{"of": []string{"*"}, "members": []string{"id"}}}},
+			"auth":     map[string]string{"tokens": filepath.Join(g.folder, "tokens.json")},
+			"audit":    map[string]any{"file": g.trail(node), "sync": true, "show": []any{map[string]any{"of": []string{"*"}, "members": []string{"id"}}}},
+			"personas": g.personas(),
 		},
 	})
 	return text
+}
+
+// personas say that one user may do everything. The others have one that forbids child.Erase, and a limit, which counts for each node: they reach it when one node has all their sessions.
+func (g *gateways) personas() map[string]any {
+	all, others, denied := []string{}, []string{}, []string{child.One + "/" + child.Erase, child.Own + "/" + child.Erase}
+	for _, user := range g.users {
+		if user.MayErase {
+			all = append(all, "token "+user.Name)
+		} else {
+			others = append(others, "token "+user.Name)
+		}
+	}
+	if g.lies.Permits {
+		denied = []string{}
+	}
+	return map[string]any{
+		"everything": map[string]any{"who": all},
+		"most":       map[string]any{"who": others, "deny": denied, "rate": map[string]int{"inFlight": mostInFlight}},
+	}
 }
 
 // arguments are those of the gateway of a node.
@@ -98,30 +124,39 @@ func (g *gateways) wrong() ([]string, error) {
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), err
 }
 
-// recorded reads the trails of the gateways, which have ended. It returns of how many answers to each call there are records, and what is wrong with the trails. A trail that is broken is not read.
-func (g *gateways) recorded(machine func(node int) string) (answers map[string]int, wrong []string, err error) {
-	answers = make(map[string]int)
+// Trails are what the audit trails of all gateways say of the calls, by their ids. Whatever else they have is no business of the books: lists, and sessions that begin and end.
+type trails struct {
+	answered map[string]int  // how many records say that the call was answered
+	notSent  map[string]bool // the gateway has refused the call, for its limit or since the server was away, and no server has got it
+	denied   map[string]int  // how many say that it was denied by a persona
+}
+
+func newTrails() trails { return trails{map[string]int{}, map[string]bool{}, map[string]int{}} }
+
+// recorded reads the trails of the gateways, which have ended. It also returns what is wrong with them. A trail that is broken is not read.
+func (g *gateways) recorded(machine func(node int) string) (read trails, wrong []string, err error) {
+	read = newTrails()
 	for node := range siteNodes {
 		key, err := audit.ReadKey(filepath.Join(machine(node), "bowline", "audit.key"))
 		if err == nil && g.lies.Trail != nil {
 			err = g.lies.Trail(g.trail(node), key)
 		}
 		if err != nil {
-			return nil, nil, err
+			return trails{}, nil, err
 		}
 		if _, broken := audit.Verify(g.trail(node), key); broken != nil {
 			wrong = append(wrong, broken.Error())
 			continue
 		}
-		if err := answersIn(g.trail(node), answers); err != nil {
-			return nil, nil, err
+		if err := read.add(g.trail(node)); err != nil {
+			return trails{}, nil, err
 		}
 	}
-	return answers, wrong, nil
+	return read, wrong, nil
 }
 
-// answersIn counts the answers to calls that a trail has. It is whole: its file of now, and those before it that were full.
-func answersIn(path string, answers map[string]int) error {
+// add reads a trail. It is whole: its file of now, and those before it that were full.
+func (t *trails) add(path string) error {
 	full, newest, err := audit.OpenFiles(path)
 	if err != nil {
 		return err
@@ -135,7 +170,7 @@ func answersIn(path string, answers map[string]int) error {
 			return err
 		}
 		for line := range bytes.Lines(text) {
-			if err := countAnswer(line, answers); err != nil {
+			if err := t.count(line); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -143,21 +178,46 @@ func answersIn(path string, answers map[string]int) error {
 	return nil
 }
 
-// countAnswer counts a record, if it is that of a call with an answer. Whatever else the trail has is no business of the books:
-// lists, sessions that begin and end, and calls that were refused or that have failed.
-func countAnswer(line []byte, answers map[string]int) error {
+// count counts a record, if it is that of a call.
+func (t *trails) count(line []byte) error {
 	var r audit.Record
 	if err := json.Unmarshal(line, &r); err != nil {
 		return err
 	}
-	if r.Method != protocol.MethodCallTool || r.Outcome != string(server.OutcomeAnswered) {
+	denied, notSent := r.Outcome == string(server.OutcomeDenied) && r.Rule != "", r.Delivery == conn.NotSent.String()
+	if r.Method != protocol.MethodCallTool || r.Outcome != string(server.OutcomeAnswered) && !denied && !notSent {
 		return nil
+	}
+	if denied { // it shows no arguments
+		id, err := idOfTrace(r.Trace)
+		t.denied[id]++
+		return err
 	}
 	// The file of the gateway says that the id is shown. A record without it would be a mistake there, and hide all others.
 	var call struct{ ID string }
 	if err := json.Unmarshal(r.Shown, &call); err != nil {
 		return fmt.Errorf("record %d shows no id of a call: %w", r.Number, err)
 	}
-	answers[call.ID]++
+	if notSent {
+		t.notSent[call.ID] = true
+	} else {
+		t.answered[call.ID]++
+	}
 	return nil
+}
+
+// A call that a persona forbids says its id as that of a trace: its record shows nothing else that the client has chosen for one call.
+func traceOf(session, call int) string {
+	return fmt.Sprintf("00-%016x%016x-%016x-01", session+1, call, call)
+}
+
+func callID(session, call int) string { return fmt.Sprintf("%d-%d", session, call) }
+
+// idOfTrace returns the id of the call whose trace has this id.
+func idOfTrace(id string) (string, error) {
+	var session, call int
+	if n, err := fmt.Sscanf(id, "%16x%16x", &session, &call); n != 2 {
+		return "", fmt.Errorf("a call that was denied has the trace %q: %w", id, err)
+	}
+	return callID(session-1, call), nil
 }

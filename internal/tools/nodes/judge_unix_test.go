@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 func ended(cause conn.Cause, delivery conn.Delivery) *loadCall {
@@ -24,20 +25,30 @@ func ended(cause conn.Cause, delivery conn.Delivery) *loadCall {
 
 // A history is what the callers, the servers and the audit trails of a run know.
 type history struct {
-	calls              map[string]*loadCall
-	executed, recorded map[string]int
+	calls    map[string]*loadCall
+	executed map[string]int
+	recorded trails
+}
+
+// refused is a call that a persona forbids.
+func refused() *loadCall {
+	call := ended(conn.PeerError, conn.Sent)
+	call.forbidden, call.code = true, jsonrpc.CodeInvalidParams
+	return call
 }
 
 // honest returns a history in which nothing is wrong: a call of each class.
 func honest() history {
 	said := ended(conn.Answered, conn.Sent)
 	said.toolSaid = "the tool has failed"
+	recorded := newTrails()
+	recorded.answered["1"], recorded.answered["3"], recorded.notSent["2"], recorded.denied["7"] = 1, 1, true, 1
 	return history{
 		map[string]*loadCall{
 			"1": ended(conn.Answered, conn.Sent), "2": ended(conn.LinkLost, conn.NotSent), "3": ended(conn.LinkLost, conn.Unknown),
-			"4": ended(conn.TimedOut, conn.Unknown), "5": ended(conn.PeerError, conn.Sent), "6": said,
+			"4": ended(conn.TimedOut, conn.Unknown), "5": ended(conn.PeerError, conn.Sent), "6": said, "7": refused(),
 		},
-		map[string]int{"1": 1, "3": 1, "6": 1}, map[string]int{"1": 1, "3": 1},
+		map[string]int{"1": 1, "3": 1, "6": 1}, recorded,
 	}
 }
 
@@ -47,21 +58,33 @@ func TestBrokenBooksAreFound(t *testing.T) {
 		breaks func(h *history)
 		want   string // "": nothing is wrong
 	}{
-		"honest":                                 {func(*history) {}, ""},
-		"a failed call was executed":             {func(h *history) { h.executed["5"] = 1 }, ""},
-		"a lost answer has no record":            {func(h *history) { delete(h.recorded, "3") }, ""},
-		"answered, executed twice":               {func(h *history) { h.executed["1"] = 2 }, "call 1, answered (sent): it was sent 1 times, and executed 2 times"},
-		"unknown, executed twice":                {func(h *history) { h.executed["3"] = 2 }, "call 3, link lost (unknown): it was sent 1 times, and executed 2 times"},
-		"failed by its tool, executed twice":     {func(h *history) { h.executed["6"] = 2 }, "call 6"},
-		"answered, and not executed":             {func(h *history) { delete(h.executed, "1") }, "call 1, answered (sent): it was answered, and not executed"},
-		"not sent, and executed":                 {func(h *history) { h.executed["2"] = 1 }, "call 2, link lost (not sent): it was not sent, and executed"},
-		"nobody's call was executed":             {func(h *history) { h.executed["9"] = 1 }, "9 was executed, and is no call"},
-		"a call has not ended":                   {func(h *history) { h.calls["7"] = new(loadCall) }, "call 7 has not ended"},
-		"a record is missing":                    {func(h *history) { delete(h.recorded, "1") }, "call 1 was answered, and no audit trail says so"},
-		"two gateways have answered":             {func(h *history) { h.recorded["1"] = 2 }, "call 1 was answered 2 times"},
-		"two gateways have answered, unheard":    {func(h *history) { h.recorded["3"] = 2 }, "call 3 was answered 2 times"},
-		"a record of what was not sent":          {func(h *history) { h.recorded["2"] = 1 }, "call 2 was not sent, and the audit trails say that it was answered"},
-		"a record of nobody's call":              {func(h *history) { h.recorded["9"] = 1 }, "the audit trails have 9, which is no call"},
+		"honest":                              {func(*history) {}, ""},
+		"a failed call was executed":          {func(h *history) { h.executed["5"] = 1 }, ""},
+		"a lost answer has no record":         {func(h *history) { delete(h.recorded.answered, "3") }, ""},
+		"answered, executed twice":            {func(h *history) { h.executed["1"] = 2 }, "call 1, answered (sent): it was sent 1 times, and executed 2 times"},
+		"unknown, executed twice":             {func(h *history) { h.executed["3"] = 2 }, "call 3, link lost (unknown): it was sent 1 times, and executed 2 times"},
+		"failed by its tool, executed twice":  {func(h *history) { h.executed["6"] = 2 }, "call 6"},
+		"answered, and not executed":          {func(h *history) { delete(h.executed, "1") }, "call 1, answered (sent): it was answered, and not executed"},
+		"not sent, and executed":              {func(h *history) { h.executed["2"] = 1 }, "call 2, link lost (not sent): it was not sent, and executed"},
+		"nobody's call was executed":          {func(h *history) { h.executed["9"] = 1 }, "9 was executed, and is no call"},
+		"a call has not ended":                {func(h *history) { h.calls["8"] = new(loadCall) }, "call 8 has not ended"},
+		"a record is missing":                 {func(h *history) { delete(h.recorded.answered, "1") }, "call 1 was answered, and no audit trail says so"},
+		"two gateways have answered":          {func(h *history) { h.recorded.answered["1"] = 2 }, "call 1 was answered 2 times"},
+		"two gateways have answered, unheard": {func(h *history) { h.recorded.answered["3"] = 2 }, "call 3 was answered 2 times"},
+		"a record of what was not sent":       {func(h *history) { h.recorded.answered["2"] = 1 }, "call 2 was not sent, and the audit trails say that it was answered"},
+		"a record of nobody's call":           {func(h *history) { h.recorded.answered["9"] = 1 }, "the audit trails have 9, which is no call"},
+		"a forbidden call was lost": {func(h *history) {
+			h.calls["7"], h.recorded.denied = &loadCall{forbidden: true, ended: true, outcome: h.calls["3"].outcome}, nil
+		}, ""},
+		"a forbidden call has not ended":         {func(h *history) { h.calls["7"] = &loadCall{forbidden: true} }, "call 7 has not ended"},
+		"a forbidden call was executed":          {func(h *history) { h.executed["7"] = 1 }, "call 7 was executed 1 times, and a persona forbids it"},
+		"a forbidden call was answered":          {func(h *history) { h.calls["7"].outcome = ledger.Answered() }, "call 7 was answered, and a persona forbids it"},
+		"an answer to a forbidden call":          {func(h *history) { h.recorded.answered["7"] = 1 }, "call 7 was answered, as the audit trails say, and a persona forbids it"},
+		"a record of a refusal is missing":       {func(h *history) { delete(h.recorded.denied, "7") }, "call 7 was refused, and 0 records say that it was denied"},
+		"two records of a refusal":               {func(h *history) { h.recorded.denied["7"] = 2 }, "call 7 was refused, and 2 records say that it was denied"},
+		"another call was denied":                {func(h *history) { h.recorded.denied["1"] = 1 }, "the audit trails say that 1 was denied, which no persona forbids"},
+		"nobody's call was denied":               {func(h *history) { h.recorded.denied["9"] = 1 }, "the audit trails say that 9 was denied, which no persona forbids"},
+		"refused by a gateway, and executed":     {func(h *history) { h.recorded.notSent["6"] = true }, "call 6 was executed 1 times, and the audit trails say that no server has got it"},
 		"a call is lost from the books of calls": {func(h *history) { delete(h.calls, "1") }, "1 was executed, and is no call"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -66,16 +68,23 @@ type loadSession struct {
 
 // A loadCall is one call. It is pending until its end.
 type loadCall struct {
-	ended    bool
-	toolSaid string // the error of the tool, if that has failed
-	outcome  ledger.Outcome
+	forbidden bool // by a persona of its user
+	ended     bool
+	toolSaid  string // the error of the tool, if that has failed
+	code      int64  // of the error of the server; 0: none
+	outcome   ledger.Outcome
 }
+
+// isDenied reports whether the call was refused as one of what does not exist.
+func (c *loadCall) isDenied() bool { return c.ended && c.code == jsonrpc.CodeInvalidParams }
 
 const (
 	pauseIdle    = 100 * time.Millisecond // between the calls of a session that was idle before
 	pauseFailed  = 50 * time.Millisecond  // after a failure
 	callTimeout  = time.Minute            // above the default timeout of a call, which so decides
 	keptFailures = 100
+
+	forbiddenEvery = 5 // calls of a session; odd, since these are of two servers in turn
 )
 
 // StartLoad opens the sessions, in the revision that has sessions, and begins to call. It returns
@@ -123,7 +132,7 @@ func (l *Load) rank(s *loadSession) int {
 	return 1
 }
 
-// call has a session call until the Load ends, with a pause after each call.
+// call has a session call until the Load ends, with a pause after each call. What a persona forbids is tried in between.
 func (l *Load) call(s *loadSession, between time.Duration) {
 	s.calling = true
 	l.calling.Go(func() {
@@ -133,6 +142,9 @@ func (l *Load) call(s *loadSession, between time.Duration) {
 				rest = pauseFailed
 			}
 			_ = wait.Sleep(l.ctx, rest) // then the Load ends
+			if s.user.Name != "" && !s.user.MayErase && s.calls%forbiddenEvery == 0 {
+				l.forbidden(s)
+			}
 		}
 	})
 }
@@ -142,7 +154,7 @@ func (l *Load) once(s *loadSession) error {
 	call, began := &loadCall{}, time.Now()
 	l.mu.Lock()
 	s.calls++
-	id := fmt.Sprintf("%d-%d", s.number, s.calls)
+	id := callID(s.number, s.calls)
 	l.calls[id] = call
 	if s.wanted.IsZero() {
 		s.wanted = began
@@ -173,11 +185,39 @@ func (l *Load) ask(ctx context.Context, s *loadSession, id string) (string, erro
 	if s.user.Name == "" {
 		return client.Call[string](ctx, s.session, marks.Tool, of)
 	}
-	tool := child.Own + "__" + child.Tool
-	if s.calls%2 == 0 {
-		tool = child.One + "__" + child.Tool
+	tool := child.Tool
+	if s.user.MayErase && s.calls%forbiddenEvery == 0 {
+		tool = child.Erase
 	}
-	return client.Call[string](ctx, s.session, tool, child.Arguments{Arguments: of, User: s.user.Name})
+	return client.Call[string](ctx, s.session, s.at(tool), child.Arguments{Arguments: of, User: s.user.Name})
+}
+
+// at returns the name of a tool of the server whose turn it is.
+func (s *loadSession) at(tool string) string {
+	if s.calls%2 == 0 {
+		return child.One + "__" + tool
+	}
+	return child.Own + "__" + tool
+}
+
+// forbidden makes a call that a persona of its user forbids. A session that gets no answer but a refusal has none.
+func (l *Load) forbidden(s *loadSession) {
+	call := &loadCall{forbidden: true}
+	l.mu.Lock()
+	s.calls++
+	id := callID(s.number, s.calls)
+	l.calls[id] = call
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), callTimeout)
+	defer cancel()
+	arguments, err := json.Marshal(child.Arguments{Arguments: marks.Of(id, 0), User: s.user.Name})
+	if err == nil {
+		meta := protocol.Meta{protocol.MetaTraceparent: []byte(`"` + traceOf(s.number, s.calls) + `"`)}
+		_, err = s.session.CallTool(ctx, &protocol.CallToolParams{RequestParams: protocol.RequestParams{Meta: meta}, Name: s.at(child.Erase), Arguments: arguments})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(call, err)
 }
 
 // end notes how a call has ended. The caller holds l.mu.
@@ -186,6 +226,10 @@ func (l *Load) end(call *loadCall, err error) {
 	call.ended = true
 	if call.outcome, other = ledger.OutcomeOf(err); other != nil {
 		call.outcome, call.toolSaid = ledger.Answered(), other.Error()
+	}
+	var refused *jsonrpc.Error
+	if errors.As(err, &refused) {
+		call.code = refused.Code
 	}
 }
 

@@ -87,10 +87,10 @@ func (r *Row) judge(unsettled error, limit time.Duration, mayLose func(node stri
 // It says what else is wrong if the nodes were gateways, which have ended: what the servers behind them have noticed, and what the audit trails have not.
 func (r *Row) judgeGateways(g *gateways, machine func(node int) string) error {
 	noticed, err := g.wrong()
-	answers, broken, unread := g.recorded(machine)
+	recorded, broken, unread := g.recorded(machine)
 	r.Wrong = append(append(r.Wrong, noticed...), broken...)
 	if unread == nil && len(broken) == 0 {
-		r.Wrong = append(r.Wrong, r.audit(answers)...)
+		r.Wrong = append(r.Wrong, r.audit(recorded)...)
 	}
 	return errors.Join(err, unread)
 }
@@ -98,11 +98,11 @@ func (r *Row) judgeGateways(g *gateways, machine func(node int) string) error {
 // Print writes rows as a table, and below it what is wrong with them.
 func Print(to io.Writer, rows []Row) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "fault\tset-up\tin flight\tsessions\tlost\tgiven up\tcalls\tanswered\tnot sent\tunknown\terror\texecuted\ttwice\toutage p50\tmax\ttook\t")
+	fmt.Fprintln(table, "fault\tset-up\tin flight\tsessions\tlost\tgiven up\tcalls\tanswered\tnot sent\tunknown\terror\texecuted\ttwice\tdenied\toutage p50\tmax\ttook\t")
 	for _, r := range rows {
 		median, longest := r.Outage()
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Fault, r.Setup, r.Busy, r.Sessions, len(r.Lost), len(r.GivenUp),
-			r.Calls, r.Answered, r.NotSent, r.Unknown, r.Refused, r.Executed, r.Twice, seconds(median), seconds(longest), seconds(r.Took), r.verdict())
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Fault, r.Setup, r.Busy, r.Sessions, len(r.Lost), len(r.GivenUp),
+			r.Calls, r.Answered, r.NotSent, r.Unknown, r.Refused, r.Executed, r.Twice, r.Denied, seconds(median), seconds(longest), seconds(r.Took), r.verdict())
 	}
 	return table.Flush()
 }

@@ -46,6 +46,7 @@ type SiteOptions struct {
 // its trail, so that no gateway has to have code that lies. The zero value has none.
 type Lies struct {
 	Everywhere bool                                      // each gateway starts a server of which the cluster may have one
+	Permits    bool                                      // a persona forbids nothing
 	Between    func(http.RoundTripper) http.RoundTripper // stands between clients and gateways
 	Trail      func(path string, key []byte) error       // changes the audit trail of a gateway that has ended
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/child"
 )
 
 // A run of gateways with users is found wrong if these lie to their clients, run what must run once at each of them, or leave a call out of the audit trail, and else it is not.
@@ -42,7 +43,9 @@ func TestLiesOfGatewaysAreFound(t *testing.T) {
 		"the answer to another call":     {nodes.Lies{Between: between(otherAnswer)}, "has the answer"},
 		"a call that was never made":     {nodes.Lies{Between: between(inventedAnswer)}, "it was answered, and not executed"},
 		"a lost session":                 {nodes.Lies{Between: between(lostSession)}, "was lost: status 404"},
-		"a record that is not written":   {nodes.Lies{Trail: withoutOneAnswer()}, "and no audit trail says so"},
+		"a record that is not written":   {nodes.Lies{Trail: withoutOne("answered")}, "and no audit trail says so"},
+		"a persona that forbids nothing": {nodes.Lies{Permits: true}, "and a persona forbids it"},
+		"a refusal that is not written":  {nodes.Lies{Trail: withoutOne("denied")}, "0 records say that it was denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
@@ -69,12 +72,12 @@ type way func(r *http.Request) (*http.Response, error)
 
 func (w way) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
 
-// between lies about one call, the tenth of all, and leaves the others alone.
+// between lies about one call, the tenth of all that no persona forbids, and leaves the others alone.
 func between(lie func(next http.RoundTripper, r *http.Request, call []byte) (*http.Response, error)) func(http.RoundTripper) http.RoundTripper {
 	var calls atomic.Int32
 	return func(next http.RoundTripper) http.RoundTripper {
 		return posts(next, func(r *http.Request, body []byte) (*http.Response, error) {
-			if !bytes.Contains(body, []byte(`"tools/call"`)) || calls.Add(1) != 10 {
+			if !isCall(body) || calls.Add(1) != 10 {
 				return next.RoundTrip(r)
 			}
 			return lie(next, r, body)
@@ -94,6 +97,11 @@ func posts(next http.RoundTripper, each func(r *http.Request, body []byte) (*htt
 		}
 		return each(withBody(r, body), body)
 	})
+}
+
+// isCall reports whether a message calls a tool that no persona forbids.
+func isCall(message []byte) bool {
+	return bytes.Contains(message, []byte(`"tools/call"`)) && !bytes.Contains(message, []byte(child.Erase))
 }
 
 func withBody(r *http.Request, body []byte) *http.Request {
@@ -139,7 +147,7 @@ func answersTwice(next http.RoundTripper) http.RoundTripper {
 	var before string
 	return posts(next, func(r *http.Request, body []byte) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
-		if !bytes.Contains(body, []byte(`"tools/call"`)) {
+		if !isCall(body) {
 			return response, err
 		}
 		calls++ // a session makes one at a time
@@ -180,8 +188,8 @@ func idIn(call []byte) string {
 	return of.Params.Arguments.ID
 }
 
-// withoutOneAnswer writes one trail anew, with its key, as a gateway does that drops the record of a call: no line of it is broken.
-func withoutOneAnswer() func(path string, key []byte) error {
+// withoutOne writes one trail anew, with its key, as a gateway does that drops the record of a call with an outcome: no line of it is broken.
+func withoutOne(outcome string) func(path string, key []byte) error {
 	var dropped bool
 	return func(path string, key []byte) error {
 		text, err := os.ReadFile(path)
@@ -203,7 +211,7 @@ func withoutOneAnswer() func(path string, key []byte) error {
 			if r.Method != "tools/call" {
 				continue
 			}
-			if !dropped && r.Outcome == "answered" {
+			if !dropped && r.Outcome == outcome {
 				dropped = true
 				continue
 			}

@@ -31,8 +31,11 @@ const (
 	Own = "own"
 )
 
-// Tool is the tool of both.
-const Tool = "mark"
+// The tools of both do the same. A persona forbids Erase to most users.
+const (
+	Tool  = "mark"
+	Erase = "erase"
+)
 
 // Arguments are those of the tool.
 type Arguments struct {
@@ -55,8 +58,14 @@ func Run(kind string) error {
 		defer func() { _ = private.Unlock(c.lock) }()
 	}
 	s := server.New(protocol.Implementation{Name: kind, Version: "1"}, server.Options{})
-	server.AddTool(s, protocol.Tool{Name: Tool, Description: "Writes the id of the call to a file."}, c.mark)
+	c.addTools(s)
 	return s.Serve(context.Background(), &stdio.Server{})
+}
+
+func (c *child) addTools(s *server.Server) {
+	for _, name := range []string{Tool, Erase} {
+		server.AddTool(s, protocol.Tool{Name: name, Description: "Writes the id of the call to a file."}, c.mark)
+	}
 }
 
 // lock locks a file for this process, and fails if another one has it. The lock ends with the process, however that ends: whoever finds it
