@@ -6,6 +6,7 @@ require (
 	github.com/bowline-mcp/bowline v0.1.0
 	github.com/bowline-mcp/bowline/auth/keyring v0.1.0
 	github.com/bowline-mcp/bowline/telemetry/otel v0.1.0
+	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/google/go-cmp v0.7.0
 	github.com/mattn/go-shellwords v1.0.16
 	github.com/prometheus/client_golang v1.24.1
@@ -31,7 +32,6 @@ require (
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/danieljoos/wincred v1.2.3 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/go-jose/go-jose/v4"
 )
 
 // A keeping gateway has users, and servers of all kinds that get a secret. The test knows all of these.
@@ -32,7 +35,10 @@ type keeping struct {
 	t           *testing.T
 	path, trail string
 	personal    *authtest.Server // where users log in, each for himself
-	issuer      *authtest.Server // of the tokens of users, which are exchanged there
+	issuer      *authtest.Server // of the tokens of users, which are exchanged there, and of assertions
+	asserted    *authtest.Server // which takes these assertions
+	bound       *authtest.Server // where the gateway logs in for all, with a key of its own
+	config      string           // the folder of the gateway
 	browser     *http.Client
 	secrets     map[string]string // by what they are
 }
@@ -46,7 +52,7 @@ const (
 func newKeeping(t *testing.T, auth string) *keeping {
 	t.Helper()
 	k := &keeping{t: t, secrets: map[string]string{
-		"argument and result": secretArgument, "text of an error": secretFailure, "env of a server": "s3cret-env", "header of a server": secretHeader, "client_secret": "s3cret-client",
+		"argument and result": secretArgument, "text of an error": secretFailure, "env of a server": "s3cret-env", "header of a server": secretHeader, "client_secret": "s3cret-client", "client_secret of another server": "s3cret-asserted",
 	}}
 	plain := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 	server.AddTool(plain, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
@@ -65,13 +71,20 @@ func newKeeping(t *testing.T, auth string) *keeping {
 		endpoint.Close(time.Second)
 		keyed.Close()
 	})
-	var personal, exchanged string
+	known := []authtest.Client{{ID: "gateway", Secret: k.secrets["client_secret"], Auth: "client_secret_basic"}}
+	var personal, exchanged, asserted, bound string
 	k.personal, personal = halfOpen(t, authtest.Options{})
-	k.issuer, exchanged = halfOpen(t, authtest.Options{Clients: []authtest.Client{{ID: "gateway", Secret: k.secrets["client_secret"], Auth: "client_secret_basic"}}})
+	k.issuer, exchanged = halfOpen(t, authtest.Options{Clients: known})
+	k.asserted, asserted = halfOpen(t, authtest.Options{
+		Clients: []authtest.Client{{ID: "gateway", Secret: k.secrets["client_secret of another server"], Auth: "client_secret_basic"}},
+		Trusts:  map[string]func() jose.JSONWebKeySet{k.issuer.Issuer(): k.issuer.Keys},
+	})
+	k.bound, bound = halfOpen(t, authtest.Options{Clients: known, DPoPNonces: true})
 	config, dir, address := t.TempDir(), t.TempDir(), freeAddress(t)
+	k.config = config
 	for name, value := range map[string]string{
 		"XDG_RUNTIME_DIR": shortFolder(t), "XDG_CONFIG_HOME": config, connect.KeyringVariable: "off",
-		"A_SECRET": k.secrets["env of a server"], "B_SECRET": secretHeader, "C_SECRET": k.secrets["client_secret"],
+		"A_SECRET": k.secrets["env of a server"], "B_SECRET": secretHeader, "C_SECRET": k.secrets["client_secret"], "D_SECRET": k.secrets["client_secret of another server"],
 	} {
 		t.Setenv(name, value)
 	}
@@ -80,9 +93,12 @@ func newKeeping(t *testing.T, auth string) *keeping {
 		"child":{"command":%q,"args":["serve","--stdio"],"env":{%q:"command","TOKEN":"${A_SECRET}","BOWLINE_KEYRING":"off"}},
 		"keyed":{"url":%q,"headers":{"X-Key":"${B_SECRET}"}},
 		"personal":{"url":%q,"bowline":{"login":"user"}},
-		"exchanged":{"url":%q,"bowline":{"login":{"exchange":{"issuer":%q,"clientId":"gateway","clientSecret":"${C_SECRET}"}}}}},
-		"bowline":{"url":"http://%s/mcp","audit":{"file":"audit.jsonl","sync":true},"auth":{"issuers":[%q]}}}`,
-		executable(t), role, keyed.URL, personal, exchanged, k.issuer.Issuer(), address, k.issuer.Issuer())
+		"exchanged":{"url":%q,"bowline":{"login":{"exchange":{"issuer":%q,"clientId":"gateway","clientSecret":"${C_SECRET}"}}}},
+		"asserted":{"url":%q,"bowline":{"login":{"idjag":{"issuer":%q,"clientId":"gateway","clientSecret":"${D_SECRET}",
+			"provider":{"tokenEndpoint":%q,"clientId":"gateway","clientSecret":"${C_SECRET}"}}}}},
+		"bound":{"url":%q,"bowline":{"auth":{"grant":"client_credentials","clientId":"gateway","clientSecret":"${C_SECRET}","dpop":true}}}},
+		"bowline":{"url":"http://%s/mcp","audit":{"file":"audit.jsonl","sync":true},"auth":{"issuers":[%q],"dpop":"allowed"}}}`,
+		executable(t), role, keyed.URL, personal, exchanged, k.issuer.Issuer(), asserted, k.asserted.Issuer(), k.issuer.URL(authtest.Token), bound, address, k.issuer.Issuer())
 	if err := os.WriteFile(k.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +188,13 @@ func (k *keeping) use() {
 			k.t.Errorf("%s: %s", tool, got)
 		}
 	}
-	if got := call("exchanged__echo", secretArgument); (got == secretArgument) == strings.HasPrefix(k.secrets["token of a user"], "bowline_") { // with a token of the gateway there is nothing to exchange
-		k.t.Errorf("where tokens are exchanged: %s", got)
+	for _, tool := range []string{"exchanged__echo", "asserted__echo"} { // with a token of the gateway there is nothing to exchange
+		if got := call(tool, secretArgument); (got == secretArgument) == strings.HasPrefix(k.secrets["token of a user"], "bowline_") {
+			k.t.Errorf("%s, where tokens are exchanged: %s", tool, got)
+		}
+	}
+	if got := call("bound__echo", secretArgument); got != secretArgument {
+		k.t.Errorf("where the gateway has a key of its own: %s", got)
 	}
 	call("none__none", secretArgument)
 	_, rest, _ := strings.Cut(call("personal__echo", secretArgument), "open ")
@@ -197,9 +218,56 @@ func (k *keeping) use() {
 	if _, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{FailFast: true}).Connect(k.t.Context(), forged); err == nil {
 		k.t.Error("a forged token was accepted")
 	}
+	k.prove()
 	bowline(k.t, "", "restart", "child", "--file", k.path).want(k.t, 0, "", "")
 	bowline(k.t, "", "reload", "--file", k.path).want(k.t, 0, "", "")
 	k.fetch(http.MethodPost, k.page+"v1/reload", "s3cret-forged")
+}
+
+// prove shows the gateway a token that is bound to a key: with a proof, with the same one again, and without one. Where users have tokens of the gateway, none of that is accepted.
+func (k *keeping) prove() {
+	k.t.Helper()
+	key := newProver(k.t)
+	claims := k.issuer.Claims("read")
+	claims["aud"], claims["sub"], claims["cnf"] = k.url, "bob", map[string]any{"jkt": key.thumbprint()}
+	token := k.issuer.IssueClaims(claims)
+	proof := key.prove(k.url, token)
+	g := guarded{upRun: k.upRun}
+	first := http.StatusUnauthorized
+	if !strings.HasPrefix(k.secrets["token of a user"], "bowline_") {
+		first = http.StatusOK
+	}
+	for i, lines := range [][]string{{"Authorization: DPoP " + token, proof}, {"Authorization: DPoP " + token, proof}, {"Authorization: DPoP " + token}} {
+		if status := g.status("", lines...); i == 0 && status != first || i > 0 && status != http.StatusUnauthorized {
+			k.t.Errorf("request %d with a proof: %d", i, status)
+		}
+	}
+	k.secrets["token that is bound to a key"], k.secrets["proof of a client"] = token, strings.TrimPrefix(proof, "Dpop: ")
+}
+
+// ownKey returns the private part of the key to which the login of the gateway is bound, which it has stored.
+func (k *keeping) ownKey() (d string) {
+	k.t.Helper()
+	err := filepath.WalkDir(k.config, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".json" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		var stored struct {
+			Entry struct {
+				Proof string `json:"proof_key"`
+			} `json:"entry"`
+		}
+		if err == nil && json.Unmarshal(text, &stored) == nil && stored.Entry.Proof != "" {
+			var key struct{ D string }
+			err, d = json.Unmarshal([]byte(stored.Entry.Proof), &key), key.D
+		}
+		return err
+	})
+	if err != nil || d == "" {
+		k.t.Errorf("the gateway has stored no key: %v", err)
+	}
+	return d
 }
 
 // places returns all that the gateway says of itself, by where it says it.
@@ -210,7 +278,7 @@ func (k *keeping) places() map[string]string {
 		all["bowline "+strings.Join(args, " ")] = bowline(k.t, "", append(args, "--file", k.path)...).stdout
 	}
 	token := k.secrets["token of the page"]
-	for _, path := range []string{"", "servers/child", "servers/personal", "servers/exchanged", "audit", "metrics", "v1/report", "v1/audit", "v1/events", "page/events"} {
+	for _, path := range []string{"", "servers/child", "servers/personal", "servers/exchanged", "servers/asserted", "servers/bound", "audit", "metrics", "v1/report", "v1/audit", "v1/events", "page/events"} {
 		all["/"+path] = k.fetch(http.MethodGet, k.page+path, token)
 		all["/"+path+" without a token"] = k.fetch(http.MethodGet, k.page+path, "")
 	}
@@ -224,6 +292,17 @@ func (k *keeping) places() map[string]string {
 	return all
 }
 
+// wantSent checks that the gateway has sent a secret of a kind, which the test therefore knows.
+func (k *keeping) wantSent(name string, to *authtest.Server, secret func(*authtest.Request) string) {
+	k.t.Helper()
+	for _, r := range to.Sink.Requests(authtest.Token) {
+		if text := secret(r); text != "" && slices.Contains(to.Secrets(), text) {
+			return
+		}
+	}
+	k.t.Errorf("the authorization server %s has got no such secret", name)
+}
+
 // Whatever a gateway with users is given to keep, and what calls carry, is in nothing that it says of itself: neither in the trail, nor in its log, its report, its events, its
 // pages and its metrics.
 //
@@ -234,10 +313,17 @@ func TestNoSecretIsSaid(t *testing.T) {
 			k := newKeeping(t, auth)
 			k.use()
 			places := k.places()
-			for i, text := range append(k.personal.Secrets(), k.issuer.Secrets()...) {
-				k.secrets[fmt.Sprint("of an authorization server ", i)] = text
+			k.secrets["key of the gateway"] = k.ownKey()
+			for name, as := range map[string]*authtest.Server{"personal": k.personal, "issuer": k.issuer, "asserted": k.asserted, "bound": k.bound} {
+				for i, text := range as.Secrets() {
+					k.secrets[fmt.Sprintf("of the authorization server %s, %d", name, i)] = text
+				}
 			}
-			if cookies, n := strings.Count(fmt.Sprint(k.secrets), "cookie "), len(k.secrets); cookies == 0 || n < 14 || k.secrets["page of a login"] == "" {
+			k.wantSent("bound", k.bound, func(r *authtest.Request) string { return r.Header.Get("DPoP") })
+			if auth == "oauth" {
+				k.wantSent("asserted", k.asserted, func(r *authtest.Request) string { return r.Form.Get("assertion") })
+			}
+			if cookies, n := strings.Count(fmt.Sprint(k.secrets), "cookie "), len(k.secrets); cookies == 0 || n < 24 || k.secrets["page of a login"] == "" {
 				t.Errorf("the test knows %d secrets, of which %d are cookies", n, cookies)
 			}
 			for place, text := range places {
