@@ -115,6 +115,16 @@ func TestAChatCallsTools(t *testing.T) {
 	}
 }
 
+// TestABlobWithoutATypeIsNamed checks that a model reads that there is one, also if it is empty.
+func TestABlobWithoutATypeIsNamed(t *testing.T) {
+	for n, want := range map[int]string{0: "(0 bytes of application/octet-stream)\n", 3: "(3 bytes of application/octet-stream)\n"} {
+		part := resourcePart(&protocol.ResourceContents{URI: "file:///x", Blob: make([]byte, n)})
+		if got, _ := textOf(Output{Parts: []Part{part}}, nil); got != want {
+			t.Errorf("the model reads %q of %d bytes, want %q", got, n, want)
+		}
+	}
+}
+
 // TestAChatIsBounded checks that a model cannot go on for ever, and what becomes of answers that are none.
 func TestAChatIsBounded(t *testing.T) {
 	for answer, want := range map[string]string{

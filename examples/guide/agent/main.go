@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func resourcePart(r *protocol.ResourceContents) Part {
 	if r.Text != nil {
 		return Part{Text: *r.Text}
 	}
-	return Part{MIMEType: r.MIMEType, Data: r.Blob}
+	return Part{MIMEType: cmp.Or(r.MIMEType, "application/octet-stream"), Data: r.Blob}
 }
 
 // converse lets the model call tools until it answers with a text. The lists are read again
