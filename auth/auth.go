@@ -117,7 +117,8 @@ func (a *Authorizer) takesLogins() error {
 // Authorize.
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	now := time.Now()
-	resource, c := a.resource(), a.held(now)
+	c := a.held(now) // first: whoever has stored it has known the server
+	resource := a.resource()
 	if c == nil || c.prover != nil || !isSameServer(resource, to) || !network.KeepsSecrets(resource) {
 		return nil
 	}

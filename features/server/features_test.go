@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -621,6 +622,33 @@ func TestSessionContextOfAClientThatLeaves(t *testing.T) {
 		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
 		<-begun
 		w.link.Close(0)
+		<-ended
+	})
+}
+
+// So it does if the client has left before SessionContext is called.
+func TestSessionContextOfAClientThatHasLeft(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		left, ended := make(chan struct{}), make(chan struct{})
+		s := newServer(server.Options{
+			SessionContext: func(ctx context.Context, _ *server.Session) context.Context {
+				<-ctx.Done()
+				close(ended)
+				return ctx
+			},
+			Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					<-left
+					return next(ctx, r)
+				}
+			}},
+		})
+		w := accept(t, s)
+		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
+		synctest.Wait()
+		w.link.Close(0)
+		pass(time.Minute) // nobody waits for a handler for so long
+		close(left)
 		<-ended
 	})
 }

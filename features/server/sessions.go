@@ -215,7 +215,10 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	}
 	if s.options.SessionContext != nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		session.given.Store(&sessionContext{ctx, cancel}) // so that the client may leave before SessionContext has returned
+		session.given.Store(&sessionContext{ctx, cancel}) // which end may find before SessionContext has returned
+		if p.conn.State() == conn.Closing {               // or end was here before
+			cancel()
+		}
 		session.given.Store(&sessionContext{cmp.Or(s.options.SessionContext(ctx, session), ctx), cancel})
 	}
 	p.dialect.Negotiated(version, nil)

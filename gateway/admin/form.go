@@ -154,5 +154,5 @@ func (f field) entered() (value json.RawMessage, err error) {
 	}
 }
 
-// Label is what a person reads: the title of an argument, or its name.
+// label is what a person reads: the title of an argument, or its name.
 func (f field) label() string { return cmp.Or(f.Title, f.Name) }

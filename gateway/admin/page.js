@@ -7,7 +7,7 @@ let order = null; // that the rows shall have, when nobody points at them
 
 function element(html) {
   const box = document.createElement("template");
-  box.innerHTML = html; // made by the server's templates, in which all names are text
+  box.innerHTML = html; // made by the server (parts.go), in which all that others have written is text
   return box.content.firstElementChild;
 }
 

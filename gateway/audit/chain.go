@@ -121,14 +121,14 @@ func (t *Trail) open() (err error) {
 	if t.lock, err = private.Open(t.path+".lock", os.O_CREATE|os.O_RDWR); err != nil {
 		return err
 	}
+	if held, err := private.TryLock(t.lock); err != nil || !held {
+		return errors.Join(err, fmt.Errorf("another process writes to %s: each needs a file of its own, also each node of a cluster", t.path), t.lock.Close())
+	}
 	defer func() {
 		if err != nil {
-			_ = t.lock.Close()
+			_ = private.Unlock(t.lock)
 		}
 	}()
-	if held, err := private.TryLock(t.lock); err != nil || !held {
-		return errors.Join(err, fmt.Errorf("another process writes to %s: each needs a file of its own, also each node of a cluster", t.path))
-	}
 	file, err := private.Open(t.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return err

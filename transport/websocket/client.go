@@ -23,7 +23,8 @@ var ErrSubprotocol = errors.New("the server does not speak the subprotocol mcp")
 // A link queues at most 256 messages and 16 MiB. One message always fits. If the queue is full, Send returns transport.ErrBusy.
 //
 // The link is lost when the connection ends (transport.ErrPeerClosed, a *CloseError, or an error of the network), when a message is longer than
-// MaxFrame (*transport.OversizedError), and when the server sends a binary message.
+// MaxFrame (*transport.OversizedError), when the server sends a binary message, and when it sends a ping and takes nothing of what the link is writing for
+// five seconds.
 type Client struct {
 	// URL is the address of the server; ws or wss.
 	URL string

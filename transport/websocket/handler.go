@@ -65,7 +65,7 @@ type HandlerOptions struct {
 //
 // A link queues at most 256 frames and 16 MiB for its client. One frame always fits. If the queue is full, Send returns transport.ErrBusy. All
 // clients together leave at most 64 MiB of messages up to 64 KiB unread, and 64 MiB of longer ones, which they share. Beyond that, Send returns
-// transport.ErrNoRoom for what is longer than 1 KiB. A client that reads less than 64 KiB in 30 s is disconnected. Of messages above 64 KiB,
+// transport.ErrNoRoom for what is longer than 1 KiB. A client that does not take a message, or 64 KiB of a longer one, in 30 s is disconnected. Of messages above 64 KiB,
 // 32 are read at a time, and those that are served may take 64 MiB together, which clients share. A client beyond its share, or that sends a
 // message more slowly than 64 KiB/s after its first 30 s, is disconnected.
 type Handler struct {

@@ -12,7 +12,6 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -104,12 +103,12 @@ func (l *link) run(conn *ws.Conn) {
 	l.lose()
 }
 
-// end ends the link. The first reason counts.
-func (l *link) end(reason error) {
+// end ends the link. The first reason counts: end reports whether this one is it.
+func (l *link) end(reason error) (first bool) {
 	l.mu.Lock()
 	if l.reason != nil {
 		l.mu.Unlock()
-		return
+		return false
 	}
 	l.reason = reason
 	close(l.stopped)
@@ -117,11 +116,13 @@ func (l *link) end(reason error) {
 	if errors.As(reason, new(*violation)) {
 		l.late = time.AfterFunc(farewell, l.traffic.abort)
 	}
+	l.traffic.closes() // what comes in is not delivered any more, so it may take as long as the link has
 	l.signal()
 	l.mu.Unlock()
 	if !begun {
 		l.lose()
 	}
+	return true
 }
 
 // isViolated reports whether this side has ended the link because of what its peer does.
@@ -169,7 +170,7 @@ func (l *link) read() error {
 		}
 		err = l.deliver(kind, message)
 		switch {
-		case wait.IsClosed(l.stopped) && (err == transport.ErrClosed || errors.As(err, new(*violation))):
+		case err == transport.ErrClosed, errors.As(err, new(*violation)) && !l.end(err):
 			return l.discard(message)
 		case err != nil:
 			return err
@@ -230,7 +231,7 @@ func (l *link) readFrame(from io.Reader) ([]byte, error) {
 			}
 			frame = append(make([]byte, 0, min(2*cap(frame), l.maxFrame+1)), frame...)
 		}
-		if l.share != nil { // a server may be as slow as it likes: a client has asked for what it gets
+		if l.share != nil { // a server may be as slow as it likes with its messages: a client has asked for them
 			l.traffic.readBy(begun.Add(web.BodyPatience + time.Duration(len(frame)/web.PieceSize)*time.Second))
 		}
 		n, err := from.Read(frame[len(frame):min(cap(frame), len(frame)+readSize)])
@@ -348,7 +349,7 @@ func (l *link) writeMessage(frame []byte) error {
 
 // inTime writes, and ends the link if that takes too long.
 func (l *link) inTime(write func() error) error {
-	if l.share == nil { // a server may be as slow as it likes
+	if l.share == nil { // a server may be as slow as it likes, unless it sends a ping meanwhile
 		return write()
 	}
 	late := time.AfterFunc(web.WritePatience, func() { // a client may be slow only as far as others have room beside what it leaves unread

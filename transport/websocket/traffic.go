@@ -22,6 +22,7 @@ type traffic struct {
 	socket  io.Closer // nil before the handshake
 	control net.Conn  // the same, if it has deadlines
 	aborted bool
+	closing bool // there is no deadline any more
 }
 
 // over sets the connection. It is closed at once after abort.
@@ -48,8 +49,17 @@ func (t *traffic) abort() {
 func (t *traffic) readBy(deadline time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.control != nil {
+	if t.control != nil && !t.closing {
 		_ = t.control.SetReadDeadline(deadline) // a connection that is closed has none
+	}
+}
+
+// closes lifts the deadline of what is read: after one has passed, coder/websocket reads nothing more.
+func (t *traffic) closes() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing = true; t.control != nil {
+		_ = t.control.SetReadDeadline(time.Time{}) // a connection that is closed has none
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A pipes is a listener whose connections are pipes.
@@ -275,7 +276,7 @@ func TestCloseTakesItsGrace(t *testing.T) {
 	})
 }
 
-// Close sends what is queued, whatever the client sends meanwhile: a message that waits for credit or a place, or breaks a limit.
+// Close sends what is queued, also if a message of the client waits for credit or a place meanwhile, or breaks a limit.
 //
 // Guarantees: G-0108.6
 func TestCloseSendsWhatIsQueued(t *testing.T) {
@@ -335,4 +336,38 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Close sends what is queued also if the client does not go on with a message for longer than it would have to otherwise.
+//
+// Guarantees: G-0108.6
+func TestCloseWithinAMessageThatStalls(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		client, below := p.connect(t)
+		link := <-links
+		record(link, 1)
+		const begun, size = 5000, 60_000
+		frame := append([]byte{0x81, 0x80 | 126, size >> 8, size & 0xff, 0, 0, 0, 0}, bytes.Repeat([]byte{0xff}, size)...) // text, and a mask of zeros
+		if _, err := below.Write(frame[:begun]); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(web.BodyPatience - 5*time.Second).C
+		if err := link.Send(transport.Outbound{Tag: 1, Frame: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- link.Close(time.Minute) }()
+		<-time.NewTimer(10 * time.Second).C
+		go below.Write(append(frame[begun:], frame...))
+		synctest.Wait()
+		if _, text, err := client.Read(t.Context()); err != nil || string(text) != "1" {
+			t.Errorf("the client has got %q, %v", text, err)
+		}
+		if status := client.closed(); status != ws.StatusNormalClosure {
+			t.Errorf("the client was told %d, want %d", status, ws.StatusNormalClosure)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
 }

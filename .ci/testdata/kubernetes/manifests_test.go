@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -81,13 +83,12 @@ func missing(of reflect.Type, given any, path string) (paths []string) {
 		}
 		for i := range of.NumField() {
 			field := of.Field(i)
-			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",") // a tag that is empty or ",inline" is that of an embedded type
 			value, present := members[name]
 			switch {
-			case name == "" || name == "-":
-				if options == "inline" {
-					paths = append(paths, missing(field.Type, given, path)...)
-				}
+			case name == "-":
+			case name == "":
+				paths = append(paths, missing(field.Type, given, path)...)
 			case present:
 				paths = append(paths, missing(field.Type, value, path+"."+name)...)
 			case options == "":
@@ -100,15 +101,29 @@ func missing(of reflect.Type, given any, path string) (paths []string) {
 
 // TestKubernetesTakesTheManifests reads every manifest of the repository as an API server of Kubernetes does.
 func TestKubernetesTakesTheManifests(t *testing.T) {
-	decoder := newDecoder(t)
-	for file, documents := range map[string]int{"deploy/kubernetes.yaml": 4, "deploy/kubernetes-cluster.yaml": 5, "docs/guide/nodes/kubernetes.yaml": 3} {
-		text, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(file)))
-		if err != nil {
-			t.Fatal(err)
+	decoder, all := newDecoder(t), map[string]int{"deploy/kubernetes.yaml": 4, "deploy/kubernetes-cluster.yaml": 5, "docs/guide/nodes/kubernetes.yaml": 3}
+	err := fs.WalkDir(os.DirFS(repository), ".", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == "testdata" || entry.Name() == ".git"):
+			return fs.SkipDir
+		case entry.IsDir() || path.Ext(file) != ".yaml" && path.Ext(file) != ".yml":
+			return nil
 		}
-		if n, err := check(decoder, text); err != nil || n != documents {
+		text, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(file)))
+		if err != nil || !bytes.HasPrefix(text, []byte("apiVersion:")) && !bytes.Contains(text, []byte("\napiVersion:")) {
+			return err
+		}
+		documents, known := all[file]
+		if n, err := check(decoder, text); err != nil || n != documents || !known {
 			t.Errorf("%s has %d documents, want %d: %v", file, n, documents, err)
 		}
+		delete(all, file)
+		return nil
+	})
+	if err != nil || len(all) > 0 {
+		t.Errorf("there is no %v: %v", all, err)
 	}
 }
 
@@ -128,6 +143,7 @@ func TestKubernetesSeesMistakes(t *testing.T) {
 		"a version that is gone":      {"apiVersion: policy/v1", "apiVersion: policy/v1beta1", `no kind "PodDisruptionBudget" is registered for version "policy/v1beta1"`},
 		"a field that is there twice": {"  replicas: 3\n", "  replicas: 3\n  replicas: 3\n", `"replicas" already set`},
 		"no selector":                 {"  podSelector: {matchLabels: {app: bowline}}\n  policyTypes", "  policyTypes", "NetworkPolicy.spec.podSelector is required"},
+		"a probe without a port":      {"{path: /readyz, port: probes}", "{path: /readyz}", "StatefulSet.spec.template.spec.containers[0].readinessProbe.httpGet.port is required"},
 		"a mount without a path":      {"{name: run, mountPath: /run/bowline}", "{name: run}", "StatefulSet.spec.template.spec.containers[0].volumeMounts[2].mountPath is required"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func newState(folder string) (state, error) {
 	return s, err
 }
 
-// lock takes the lock of a folder until the file is closed; nil: another process has it, or
+// lock takes the lock of a folder, which private.Unlock gives back; nil: another process has it, or
 // another server of this one. Nobody else may replace what is in the folder, or in its parent.
 func lock(folder, parent string) (*os.File, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
