@@ -25,6 +25,7 @@ type worker struct {
 	report   func(Outcome) // from several goroutines
 	attempts int           // how often a job is tried that was not executed
 	patience time.Duration // how long one attempt may take, with the wait for a server that is away
+	pause    time.Duration // after a job that was refused
 	grace    time.Duration // how long calls may go on that run when the worker is told to end
 }
 
@@ -64,6 +65,7 @@ func (w *worker) do(ctx, calls context.Context, job Job) {
 	case client.NotExecuted(err):
 		if job.Attempts++; job.Attempts < w.attempts {
 			w.queue.putBack(job)
+			w.rest(ctx)
 			return
 		}
 	default:
@@ -71,6 +73,16 @@ func (w *worker) do(ctx, calls context.Context, job Job) {
 	}
 	w.queue.finish()
 	w.report(outcome)
+}
+
+// rest gives a server that refuses jobs some time.
+func (w *worker) rest(ctx context.Context) {
+	pause := time.NewTimer(w.pause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
 }
 
 // show prints what became of a job.
@@ -109,7 +121,7 @@ func run(ctx context.Context, cities []string) (err error) {
 	left.Add(len(cities))
 	done := func(o Outcome) { show(o); left.Done() }
 	go func() { left.Wait(); stop() }()
-	w := &worker{queue: jobs, session: session, report: done, attempts: 5, patience: time.Minute, grace: 5 * time.Second}
+	w := &worker{queue: jobs, session: session, report: done, attempts: 5, patience: time.Minute, pause: time.Second, grace: 5 * time.Second}
 	w.run(ctx, 1)
 	for _, job := range jobs.rest() { // store them in a program of your own
 		left.Done()

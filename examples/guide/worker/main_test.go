@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -45,7 +46,7 @@ func (s *site) Open(ctx context.Context) (transport.Link, error) {
 func virtually(t *testing.T, test func(t *testing.T, s *site)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{links: make(chan transport.Link, 100)}
-		tools := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		tools := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Middleware: []server.Middleware{refuse}})
 		server.AddTool(tools, protocol.Tool{Name: "work"}, func(ctx context.Context, _ struct{}) (string, error) {
 			s.executed.Add(1)
 			select {
@@ -67,6 +68,16 @@ func virtually(t *testing.T, test func(t *testing.T, s *site)) {
 			t.Error(err)
 		}
 	})
+}
+
+// refuse refuses the tool "busy", as a server does that has too much to do.
+func refuse(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		if call, ok := r.Params.(*protocol.CallToolParams); ok && call.Name == "busy" {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "not now"}
+		}
+		return next(ctx, r)
+	}
 }
 
 func (s *site) note(o Outcome) {
@@ -160,6 +171,24 @@ func TestAJobThatMayHaveBeenDone(t *testing.T) {
 			(<-s.links).Close(0)
 		}, "work1", "work2")
 		s.want(t, 2, "work1 doubtful", "work2 done")
+	})
+}
+
+// TestARefusedJobIsTriedAfterAPause checks that a server that refuses is not asked without end, and that the pause does not keep the worker from ending.
+func TestARefusedJobIsTriedAfterAPause(t *testing.T) {
+	virtually(t, func(t *testing.T, s *site) {
+		s.worker.attempts, s.worker.pause = 3, 10*time.Second
+		begun := time.Now()
+		s.worker.report = func(o Outcome) {
+			if s.note(o); time.Since(begun) != 20*time.Second {
+				t.Errorf("three attempts have taken %v", time.Since(begun))
+			}
+		}
+		s.works(t, time.Minute, func() {}, "busy1")
+		s.want(t, 0, "busy1 not done")
+		if ending, left := s.works(t, 15*time.Second, func() {}, "busy2"); ending != 0 || !slices.Equal(left, []string{"busy2"}) {
+			t.Errorf("left are %v after %v", left, ending)
+		}
 	})
 }
 
