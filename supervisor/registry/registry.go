@@ -182,13 +182,11 @@ func (r *Registry) unregister(ctx context.Context, name string, c *conn.Conn) er
 		if busy == nil {
 			return r.release(ctx, name, e)
 		}
-		select {
-		case <-busy:
-			if e.failed != nil {
-				return e.failed // somebody else has released the name, and this is the error
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := await(ctx, busy); err != nil {
+			return err
+		}
+		if e.failed != nil {
+			return e.failed // somebody else has released the name, and this is the error
 		}
 	}
 	return nil

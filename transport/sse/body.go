@@ -71,11 +71,13 @@ func (h *Handler) awaitPlace(r *http.Request, l *serverLink, of share.Client) *r
 	if claim == nil {
 		return nil
 	}
+	patience := time.NewTimer(web.BodyPatience)
+	defer patience.Stop()
 	refused := sessionNotFound
 	select {
 	case <-claim.Granted():
 		return nil
-	case <-time.NewTimer(web.BodyPatience).C:
+	case <-patience.C:
 		refused = &refusal{status: http.StatusServiceUnavailable, text: "too much is waiting to be served"}
 	case <-r.Context().Done():
 		refused = &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}

@@ -199,6 +199,7 @@ func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.
 	l.w.WriteHeader(http.StatusOK)
 	text, frames := eventstream.Append(nil, eventstream.Event{Type: "endpoint", Data: []byte(endpoint)}), 0
 	quiet := time.NewTimer(keepAlive)
+	defer quiet.Stop()
 	for {
 		if err := l.write(text, frames); err != nil {
 			return err

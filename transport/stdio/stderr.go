@@ -66,9 +66,11 @@ func (s *stderr) pass(chunk []byte) {
 	if s.chunks == nil || s.stuck || len(chunk) == 0 {
 		return
 	}
+	timeout := time.NewTimer(copyTimeout)
+	defer timeout.Stop()
 	select {
 	case s.chunks <- bytes.Clone(chunk):
-	case <-time.NewTimer(copyTimeout).C:
+	case <-timeout.C:
 		s.stuck = true
 	case <-s.stop.Wait(): // for good
 	}

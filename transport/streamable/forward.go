@@ -95,8 +95,10 @@ func (d *dials) pause(ctx context.Context) error {
 	if !first {
 		return nil
 	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
 	select {
-	case <-time.NewTimer(time.Until(until)).C:
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
