@@ -3,13 +3,10 @@ package admin
 import (
 	"errors"
 	"net/http"
-)
 
-// loginHTML is the page for somebody who may see nothing yet.
-const loginHTML = `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>bowline</title>
-<link rel="stylesheet" href="/page.css"><form method="post" action="/login"><label>admin token
-<input type="password" name="token" autocomplete="off" required></label> <button>log in</button></form></html>
-`
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+)
 
 // sees guards the page: who may not see it gets a form for the token, in place of an answer that only programs understand.
 func (g guard) sees(next http.HandlerFunc) http.Handler { return g.gate(next, g.web.Open, askForToken) }
@@ -18,7 +15,14 @@ func (g guard) sees(next http.HandlerFunc) http.Handler { return g.gate(next, g.
 func askForToken(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusUnauthorized)
-	w.Write([]byte(loginHTML))
+	w.Write(written(document("", "", tokenForm(nil))))
+}
+
+// tokenForm asks for the token, and says more behind the button.
+func tokenForm(more g.Node) g.Node {
+	return h.Form(h.Method("post"), h.Action("/login"),
+		h.Label(g.Text("admin token "), h.Input(h.Type("password"), h.Name("token"), h.AutoComplete("off"), h.Required())), g.Text(" "),
+		h.Button(g.Text("log in")), more)
 }
 
 // login takes the token of a form, and lets the browser act from then on.

@@ -149,9 +149,7 @@ func toolsOf(server string, tools []Tool) g.Node {
 // foot is what a viewer may do with the whole.
 func (e *entrance) foot(knows bool) g.Node {
 	if !knows {
-		return h.Form(h.Method("post"), h.Action("/login"),
-			h.Label(g.Text("admin token "), h.Input(h.Type("password"), h.Name("token"), h.AutoComplete("off"), h.Required())), g.Text(" "),
-			h.Button(g.Text("log in")), g.Text(" "), h.Span(h.Class("dim"), g.Text("to act, and to see what servers write")))
+		return tokenForm(g.Group{g.Text(" "), h.Span(h.Class("dim"), g.Text("to act, and to see what servers write"))})
 	}
 	secret := e.formFor(knows)
 	return g.If(secret != "", post("/v1/reload", secret, h.Button(g.Text("reload the file"))))
