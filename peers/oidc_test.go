@@ -36,14 +36,9 @@ type foreignIssuer struct {
 	lines []string // what it has done
 }
 
-// startForeignIssuer starts one for a protected server. Its tokens expire after the given number
-// of seconds.
-func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer {
+// startNode starts a program of node, which ends when its input does. Its first line is where it serves, and the scanner has that.
+func startNode(t *testing.T, command *exec.Cmd) (input io.Closer, lines *bufio.Scanner) {
 	t.Helper()
-	if err := oidcProvider.install(); err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command("node", "oidc.mjs", oidcProvider.folder(), protected, fmt.Sprint(life))
 	command.Stderr = t.Output()
 	input, err := command.StdinPipe()
 	if err != nil {
@@ -56,8 +51,20 @@ func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(output)
+	lines = bufio.NewScanner(output)
 	lines.Scan()
+	return input, lines
+}
+
+// startForeignIssuer starts one for a protected server. Its tokens expire after the given number
+// of seconds.
+func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer {
+	t.Helper()
+	if err := oidcProvider.install(); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("node", "oidc.mjs", oidcProvider.folder(), protected, fmt.Sprint(life))
+	input, lines := startNode(t, command)
 	f := &foreignIssuer{url: lines.Text()}
 	read := make(chan struct{})
 	go func() {

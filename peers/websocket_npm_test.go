@@ -3,7 +3,6 @@
 package peers
 
 import (
-	"bufio"
 	"context"
 	"net/http/httptest"
 	"os/exec"
@@ -56,20 +55,7 @@ func TestTypeScriptServerOverWebSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, "node", "websocket_server.mjs", typeScriptV1.folder(), typeScriptV1.name, wsPackage.folder())
-	command.Stderr = t.Output()
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(output)
-	lines.Scan()
+	input, lines := startNode(t, command)
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{FailFast: true})
 	session, err := c.Connect(ctx, &websocket.Client{URL: lines.Text()})
 	if err != nil {

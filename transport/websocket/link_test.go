@@ -63,6 +63,17 @@ func (p plain) closed() ws.StatusCode {
 	}
 }
 
+// wantNormalEnd checks that the client is told of a normal end, and that Close of the link returns without an error.
+func (p plain) wantNormalEnd(closed <-chan error) {
+	p.Helper()
+	if status := p.closed(); status != ws.StatusNormalClosure {
+		p.Errorf("the client was told %d, want %d", status, ws.StatusNormalClosure)
+	}
+	if err := <-closed; err != nil {
+		p.Error(err)
+	}
+}
+
 // servedBy returns a link to a plain server, which is the other result.
 func servedBy(t *testing.T, c *Client) (transport.Link, plain) {
 	t.Helper()

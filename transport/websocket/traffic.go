@@ -54,7 +54,7 @@ func (t *traffic) readBy(deadline time.Time) {
 	}
 }
 
-// closes lifts the deadline of what is read: after one has passed, coder/websocket reads nothing more.
+// closes lifts the deadline of what is read: after one has passed within a message, coder/websocket reads the rest from the wrong place.
 func (t *traffic) closes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

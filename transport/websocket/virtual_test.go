@@ -323,12 +323,7 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 						t.Errorf("the client has got %q, %v", text, err)
 					}
 				}
-				if status := client.closed(); status != ws.StatusNormalClosure {
-					t.Errorf("the client was told %d, want %d", status, ws.StatusNormalClosure)
-				}
-				if err := <-closed; err != nil {
-					t.Error(err)
-				}
+				client.wantNormalEnd(closed)
 				if loss := <-got.losses; loss.Reason != transport.ErrClosed || len(loss.Unsent) > 0 {
 					t.Errorf("got %+v", loss)
 				}
@@ -363,11 +358,6 @@ func TestCloseWithinAMessageThatStalls(t *testing.T) {
 		if _, text, err := client.Read(t.Context()); err != nil || string(text) != "1" {
 			t.Errorf("the client has got %q, %v", text, err)
 		}
-		if status := client.closed(); status != ws.StatusNormalClosure {
-			t.Errorf("the client was told %d, want %d", status, ws.StatusNormalClosure)
-		}
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
+		client.wantNormalEnd(closed)
 	})
 }

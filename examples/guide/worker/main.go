@@ -65,7 +65,7 @@ func (w *worker) do(ctx, calls context.Context, job Job) {
 	case client.NotExecuted(err):
 		if job.Attempts++; job.Attempts < w.attempts {
 			w.queue.putBack(job)
-			w.rest(ctx)
+			w.wait(ctx)
 			return
 		}
 	default:
@@ -75,8 +75,8 @@ func (w *worker) do(ctx, calls context.Context, job Job) {
 	w.report(outcome)
 }
 
-// rest gives a server that refuses jobs some time.
-func (w *worker) rest(ctx context.Context) {
+// wait gives a server that refuses jobs some time.
+func (w *worker) wait(ctx context.Context) {
 	pause := time.NewTimer(w.pause)
 	defer pause.Stop()
 	select {
