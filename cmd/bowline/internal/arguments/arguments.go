@@ -17,7 +17,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol"
-	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
 // largestInput is the maximum size of arguments from standard input, in bytes. A
@@ -98,17 +97,16 @@ func readPairs(args []string) (Given, error) {
 	return given, nil
 }
 
-// Fit returns the arguments as one object that fits the schema of the tool. Its
+// Fit returns the arguments as one object that fits the schema of a tool, unless that is refused. Its
 // error says what is wrong, and how the tool is called.
-func (a Given) Fit(ctx context.Context, tool *protocol.Tool) (json.RawMessage, error) {
-	schema := ReadSchema(ctx, tool.InputSchema, jsonschema.Compile)
+func (a Given) Fit(ctx context.Context, tool string, schema Schema) (json.RawMessage, error) {
 	whole := a.whole
 	if whole == nil {
 		members := make(map[string]json.RawMessage, len(a.pairs))
 		for _, p := range a.pairs {
 			value, err := p.Parse(schema.Types(p.key))
 			if err != nil {
-				return nil, fmt.Errorf("%w\n%s", err, schema.synopsis(tool.Name))
+				return nil, fmt.Errorf("%w\n%s", err, schema.synopsis(tool))
 			}
 			members[p.key] = value
 		}
@@ -118,7 +116,7 @@ func (a Given) Fit(ctx context.Context, tool *protocol.Tool) (json.RawMessage, e
 		}
 	}
 	if err := schema.Validate(ctx, whole); err != nil {
-		return nil, fmt.Errorf("the arguments do not fit the schema of tool %q: %w\n%s", tool.Name, err, schema.synopsis(tool.Name))
+		return nil, fmt.Errorf("the arguments do not fit the schema of tool %q: %w\n%s", tool, err, schema.synopsis(tool))
 	}
 	return whole, nil
 }

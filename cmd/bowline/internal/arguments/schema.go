@@ -20,6 +20,7 @@ type Schema struct {
 	root      Object
 	Order     []string              // the names of the properties in their order
 	validator *jsonschema.Validator // checks the arguments; nil: only the server checks them
+	refused   error                 // why there is no validator
 }
 
 // An Object is a decoded object of JSON.
@@ -27,16 +28,17 @@ type Object = map[string]any
 
 // ReadSchema reads a schema. Compile is that of package schema for tools, or for forms.
 func ReadSchema(ctx context.Context, raw json.RawMessage, compile func(context.Context, json.RawMessage) (*jsonschema.Validator, error)) Schema {
+	var s Schema
+	s.validator, s.refused = compile(ctx, raw)
 	var root Object
-	if protocol.Unmarshal(raw, &root) != nil {
-		return Schema{}
+	if protocol.Unmarshal(raw, &root) == nil {
+		s.root, s.Order = root, propertyOrder(raw)
 	}
-	validator, err := compile(ctx, raw)
-	if err != nil {
-		validator = nil // only the server checks the arguments
-	}
-	return Schema{root: root, Order: propertyOrder(raw), validator: validator}
+	return s
 }
+
+// Refused says why this command cannot check values against the schema; nil: it can.
+func (s Schema) Refused() error { return s.refused }
 
 // propertyOrder returns the names of the properties of a schema, in its order.
 func propertyOrder(raw json.RawMessage) []string {

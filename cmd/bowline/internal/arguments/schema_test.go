@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bowline-mcp/bowline/protocol"
 	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
@@ -94,13 +93,13 @@ func FuzzSchema(f *testing.F) {
 		f.Add([]byte(schema), "a", "7")
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, key, value string) {
-		tool := &protocol.Tool{Name: "tool", InputSchema: raw}
+		schema := ReadSchema(t.Context(), raw, jsonschema.Compile)
 		given := Given{pairs: []Pair{{key: key, Value: value}}}
-		whole, err := given.Fit(t.Context(), tool)
+		whole, err := given.Fit(t.Context(), "tool", schema)
 		if err == nil && !json.Valid(whole) {
 			t.Errorf("not JSON: %q", whole)
 		}
-		if synopsis := ReadSchema(t.Context(), raw, jsonschema.Compile).synopsis(tool.Name); strings.ContainsAny(synopsis, "\x1b\n") {
+		if synopsis := schema.synopsis("tool"); strings.ContainsAny(synopsis, "\x1b\n") {
 			t.Errorf("not one printable line: %q", synopsis)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/spf13/cobra"
 )
 
@@ -20,7 +21,8 @@ Arguments are one JSON object, or KEY=VALUE pairs, or - to read a JSON object
 from standard input. If the tool's schema expects a string, VALUE is text.
 Otherwise it is JSON: count=3, verbose=true, tags='["a","b"]'. With KEY:=JSON the
 value is always JSON. All arguments are checked against the schema before the
-call.
+call. If that cannot be done, because the schema refers to another document, for
+instance, a warning says so, and only the server checks them.
 
 Text is printed unchanged, other content in a readable form, and structured
 content if there is no text. On a terminal, control characters are replaced.
@@ -60,7 +62,7 @@ func newCall() *cobra.Command {
 	}, toolArguments, func(cmd *cobra.Command, args []string) (connect.Action, error) {
 		given, err := arguments.Read(cmd.Context(), args[1:], cmd.InOrStdin())
 		return func(ctx context.Context, r *connect.Run) error {
-			params, err := fitted(ctx, r.Session, args[0], given)
+			params, err := fitted(ctx, r, args[0], given)
 			switch {
 			case err != nil:
 				return err
@@ -76,15 +78,19 @@ func newCall() *cobra.Command {
 }
 
 // fitted returns a call whose arguments fit the schema of the tool. What does not fit is a mistake of the user,
-// and is never sent.
-func fitted(ctx context.Context, session *client.Session, name string, given arguments.Given) (*protocol.CallToolParams, error) {
-	tool, err := findTool(ctx, session, name)
+// and is never sent. If the schema is refused, the user learns that only the server checks them.
+func fitted(ctx context.Context, r *connect.Run, name string, given arguments.Given) (*protocol.CallToolParams, error) {
+	tool, err := findTool(ctx, r.Session, name)
 	if err != nil {
 		return nil, err
 	}
-	fit, err := given.Fit(ctx, tool)
+	schema := arguments.ReadSchema(ctx, tool.InputSchema, jsonschema.Compile)
+	fit, err := given.Fit(ctx, tool.Name, schema)
 	if err != nil {
 		return nil, &process.Failure{Status: process.ExitUsage, Err: err}
+	}
+	if refused := schema.Refused(); refused != nil {
+		warnOfSchema(r.Err, tool, "only the server checks the arguments", refused)
 	}
 	return &protocol.CallToolParams{Name: name, Arguments: fit}, nil
 }

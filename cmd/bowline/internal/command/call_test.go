@@ -119,10 +119,29 @@ func TestCallAsJSONPrintsTheWholeResult(t *testing.T) {
 	}
 }
 
-// TestCallOfAnUnreadableSchema checks that the arguments are sent unchecked.
-func TestCallOfAnUnreadableSchema(t *testing.T) {
-	for _, peer := range []string{"endless", "foreign", "unclear"} {
-		bowline(t, "", withPeer(t, peer, "call", "tool", "n=1")...).want(t, 0, "called\n", "")
+// TestCallOfARefusedSchema checks that the arguments are sent unchecked, and that the user learns of it.
+func TestCallOfARefusedSchema(t *testing.T) {
+	for peer, why := range map[string]string{
+		"endless": "schema: refers to itself without end", "foreign": "schema: unsupported dialect: ", "unclear": "schema: ",
+		"remote": `schema: unsupported reference: $ref "https://example.com/n" is in another document, which is not fetched`,
+	} {
+		o := bowline(t, "", withPeer(t, peer, "call", "tool", "n=1")...)
+		o.want(t, 0, "called\n", `bowline: warning: tool "tool": only the server checks the arguments: `+why)
+	}
+	if o := bowline(t, "", withBundled(t, "call", "echo", "message=hi")...); strings.Contains(o.stderr, "warning") {
+		t.Errorf("a warning about a schema that is not refused: %s", o.stderr)
+	}
+}
+
+// TestToolsNamesRefusedSchemas checks that a tool whose schemas are refused is listed, with a warning for each that says why.
+func TestToolsNamesRefusedSchemas(t *testing.T) {
+	for _, args := range [][]string{{"tools"}, {"tools", "tool"}, {"tools", "--json"}} {
+		o := bowline(t, "", withPeer(t, "remote", args...)...)
+		o.want(t, 0, "tool", `bowline: warning: tool "tool": its input schema is refused: schema: unsupported reference: $ref "https://example.com/n" is in another document`)
+		o.want(t, 0, "tool", `bowline: warning: tool "tool": its output schema is refused: schema: unsupported reference: $dynamicRef "#node": use $ref`+"\n")
+	}
+	if o := bowline(t, "", withBundled(t, "tools")...); strings.Contains(o.stderr, "warning") {
+		t.Errorf("a warning about a schema that is not refused: %s", o.stderr)
 	}
 }
 

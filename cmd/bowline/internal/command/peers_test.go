@@ -36,6 +36,9 @@ func peers() map[string]func() int {
 		},
 		"described": func() int { return withTool(render.Compact(json.RawMessage(describedTool))) },
 		"unclear":   func() int { return withTool(`{"type":12,"properties":"none"}`) },
+		"remote": func() int {
+			return withTool(`{"type":"object","properties":{"n":{"$ref":"https://example.com/n"}}},"outputSchema":{"type":"object","items":{"$dynamicRef":"#node"}}`)
+		},
 		"toolless": func() int {
 			return answer(`"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
 		},

@@ -28,7 +28,10 @@ With NAME, show one tool: its description, its arguments with their types,
 allowed values and defaults, and an example of a call.
 
 With --json the list, or the tool, is one JSON document on standard output, as
-the protocol has it: names, descriptions, schemas and annotations.`
+the protocol has it: names, descriptions, schemas and annotations.
+
+A warning names each tool with a schema that programs like this one refuse, and
+says why: it has $dynamicRef, refers to another document, or is malformed.`
 
 const toolsExample = `  # The tools of the reference server
   bowline tools --command 'npx -y @modelcontextprotocol/server-everything'
@@ -62,9 +65,28 @@ func newTools() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return r.Print(tool, func(out io.Writer) { showTool(ctx, out, tool, server.Choice(server.ShownURL)) })
+			schema := readSchemas(ctx, r, tool)
+			return r.Print(tool, func(out io.Writer) { showTool(ctx, out, tool, schema, server.Choice(server.ShownURL)) })
 		}, nil
 	})
+}
+
+// readSchemas returns the input schema of a tool, and warns of those of its schemas that are refused.
+func readSchemas(ctx context.Context, r *connect.Run, tool *protocol.Tool) arguments.Schema {
+	input := arguments.ReadSchema(ctx, tool.InputSchema, jsonschema.Compile)
+	if refused := input.Refused(); refused != nil {
+		warnOfSchema(r.Err, tool, "its input schema is refused", refused)
+	}
+	if len(tool.OutputSchema) > 0 {
+		if _, refused := jsonschema.Compile(ctx, tool.OutputSchema); refused != nil {
+			warnOfSchema(r.Err, tool, "its output schema is refused", refused)
+		}
+	}
+	return input
+}
+
+func warnOfSchema(to io.Writer, tool *protocol.Tool, what string, refused error) {
+	fmt.Fprintln(to, render.Message(render.Flat(fmt.Sprintf("warning: tool %q: %s: %v", tool.Name, what, refused))))
 }
 
 // listTools shows what each tool takes, as far as there is room; a schema that cannot be read shows nothing.
@@ -73,10 +95,13 @@ func listTools(ctx context.Context, r *connect.Run) error {
 	if err != nil {
 		return err
 	}
+	words := make([][]string, len(tools))
+	for i, tool := range tools {
+		words[i] = append([]string{render.Line(tool.Name)}, readSchemas(ctx, r, tool).Usage()...)
+	}
 	return r.Print(protocol.ListToolsResult{Tools: tools}, func(table io.Writer) {
-		for _, tool := range tools {
-			words := arguments.ReadSchema(ctx, tool.InputSchema, jsonschema.Compile).Usage()
-			render.Row(table, shorten(append([]string{render.Line(tool.Name)}, words...)), aboutTool(tool))
+		for i, tool := range tools {
+			render.Row(table, shorten(words[i]), aboutTool(tool))
 		}
 	})
 }
@@ -103,8 +128,7 @@ func shorten(words []string) string {
 }
 
 // showTool describes a tool for people.
-func showTool(ctx context.Context, out io.Writer, tool *protocol.Tool, server string) {
-	schema := arguments.ReadSchema(ctx, tool.InputSchema, jsonschema.Compile)
+func showTool(ctx context.Context, out io.Writer, tool *protocol.Tool, schema arguments.Schema, server string) {
 	fmt.Fprintln(out, render.Flat(tool.Name))
 	if about := strings.TrimSpace(aboutTool(tool)); about != "" {
 		fmt.Fprintln(out, render.Indented(render.Printable(about)))
