@@ -388,3 +388,35 @@ func TestWhatWaitsFollowsAFallback(t *testing.T) {
 		t.Errorf("the server saw %q, want %q; room was told %d times, want once", got, want, r.writable)
 	}
 }
+
+// What a link over HTTP+SSE has not sent when it is closed is unsent of the link that has fallen back, in its order.
+//
+// Guarantees: G-0034.9
+func TestWhatIsUnsentAfterAFallback(t *testing.T) {
+	arrived := make(chan struct{}, 1)
+	s := newSSEServer()
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		if strings.Contains(string(body), "n/1") {
+			arrived <- struct{}{}
+			<-req.Context().Done()
+			return
+		}
+		req.Body = io.NopCloser(strings.NewReader(string(body)))
+		s.ServeHTTP(w, req)
+	})
+	r.link.Grant(transport.Main, 1)
+	r.request(1, 1, initialize)
+	stream(<-s.streams, "data: "+initializeResult+"\n\n")
+	r.wantFrame(0, transport.Main, initializeResult, false)
+	r.send(4, notification("n/1"))
+	receive(t, "the notification", arrived)
+	r.send(3, request(3, "ping", ""))
+	r.send(2, request(2, "ping", ""))
+	if err := r.link.Close(0); err != nil {
+		t.Fatal(err)
+	}
+	if loss := r.loss(); loss.Reason != transport.ErrClosed || !slices.Equal(loss.Unsent, []transport.Tag{3, 2}) || len(r.failed) > 0 {
+		t.Errorf("lost %+v, and failed %v; want the two that were not posted in their order", loss, r.failed)
+	}
+}

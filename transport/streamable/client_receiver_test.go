@@ -34,6 +34,8 @@ type testReceiver struct {
 	writable int
 	doubts   []transport.Tag
 	breaches []string
+
+	receiving func() // called during Receive; nil: nothing is
 }
 
 // open opens a link with a recording receiver, and closes it at the end of the test.
@@ -177,6 +179,9 @@ func (r *testReceiver) breach(text string) {
 
 func (r *testReceiver) Receive(in transport.Inbound) {
 	r.event("Receive", func() { r.received = append(r.received, in) })
+	if r.receiving != nil {
+		r.receiving()
+	}
 }
 func (r *testReceiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 	r.event("StreamOpened", func() { r.opened[tag] = stream })

@@ -1,16 +1,20 @@
 package streamable
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -158,6 +162,66 @@ func TestEndCancelsTheRequestAndIsSilent(t *testing.T) {
 		t.Errorf("unsent: %v, want none", unsent)
 	}
 }
+
+// End waits until a report of its stream that has begun is over: after End the receiver hears nothing of the stream.
+//
+// Guarantees: G-0022.6
+func TestEndWaitsForAReport(t *testing.T) {
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		stream(w, "data: "+notification("n")+"\n\n")
+		<-req.Context().Done()
+	})
+	begun, over, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r.receiving = func() {
+		close(begun)
+		<-over
+	}
+	number := r.call(1, 1)
+	receive(t, "the notification", begun)
+	go func() {
+		defer close(ended)
+		r.link.End(number)
+	}()
+	for n := 0; n < 1000 && !wait.IsClosed(ended); n++ {
+		runtime.Gosched()
+	}
+	if wait.IsClosed(ended) {
+		t.Error("End returned during a report of its stream, want it to wait")
+	}
+	close(over)
+	receive(t, "the end", ended)
+}
+
+// A response that Close breaks off ends with the link: its loss says so, and nothing else is reported.
+//
+// Guarantees: G-0022.15
+func TestAResponseThatCloseBreaksOff(t *testing.T) {
+	for _, kind := range []string{web.TypeJSON, web.TypeEvents} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {kind}}, ContentLength: -1, Body: silentBody{req.Context()}}, nil
+				})}})
+				r.callLegacy(1, 1)
+				synctest.Wait()
+				r.wantQuiet(0)
+				if loss := r.loss(); loss.Reason != transport.ErrClosed || len(loss.Unsent) > 0 {
+					t.Errorf("lost %+v, want %v and nothing unsent", loss, transport.ErrClosed)
+				}
+			})
+		})
+	}
+}
+
+// A silentBody is a body of which nothing comes until its request is cancelled.
+type silentBody struct{ ctx context.Context }
+
+func (b silentBody) Read([]byte) (int, error) {
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+func (silentBody) Close() error { return nil }
 
 // After the response the stream has ended, even if the server leaves its HTTP response
 // open. The connection is closed.

@@ -310,7 +310,7 @@ func (s *exchange) deliver(ctx context.Context, to *response, b *body) (delivere
 	// The receiver wants to grant credit first, or works on a goroutine of its own.
 	recv.Begin(s.number)
 	for {
-		granted, err := s.takeCredit()
+		granted, err := s.hasCredit()
 		if err != nil {
 			return false, err
 		}
@@ -356,9 +356,9 @@ func (s *exchange) take(b *body) transport.Inbound {
 	return in
 }
 
-// takeCredit takes a credit of the stream, if there is one. It fails if none will come any more,
-// because the link or the stream has ended.
-func (s *exchange) takeCredit() (granted bool, err error) {
+// hasCredit reports whether the stream has credit. The request is the only frame that it delivers, so the credit is not
+// counted down. hasCredit fails if none will come any more, because the link or the stream has ended.
+func (s *exchange) hasCredit() (granted bool, err error) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	switch {
@@ -366,11 +366,8 @@ func (s *exchange) takeCredit() (granted bool, err error) {
 		return false, transport.ErrClosed
 	case s.state.over:
 		return false, io.EOF
-	case s.credit > 0:
-		s.credit--
-		return true, nil
 	default:
-		return false, nil
+		return s.credit > 0, nil
 	}
 }
 

@@ -457,6 +457,117 @@ func TestAFullStore(t *testing.T) {
 	}
 }
 
+// A store is full when one byte more would be too much, also after a restart. A record that replaces another one needs only
+// the room beyond that, and one that is in the file twice counts once.
+//
+// Guarantees: G-0080.10
+func TestBoundOfAStore(t *testing.T) {
+	path := func(dir string) string { return filepath.Join(dir, "sessions") }
+	single := testenv.Dir(t)
+	s := openSessions(t, single, FileSessionsOptions{})
+	s.Save("a", storedRecord(1, 2000))
+	s.Close()
+	size, once := s.Report().Bytes, readFile(t, path(single))
+	if want := int64(len(once) - len(sessionsMagic)); size != want {
+		t.Fatalf("the record has %d bytes, want %d, as in the file", size, want)
+	}
+	for _, test := range []struct {
+		short int64 // so many bytes less than two records
+		twice bool  // the first record is in the file twice
+		saved string
+		fails uint64
+	}{
+		{0, false, "b", 0}, {1, false, "b", 1}, {0, false, "a", 0}, {size, false, "a", 0}, {size + 1, false, "a", 1},
+		{0, true, "b", 0}, {1, true, "b", 1}, {size, true, "a", 0}, {0, false, "bc", 1}, {0, true, "bc", 1}, {0, true, "aba", 0},
+	} {
+		dir := testenv.Dir(t)
+		writeFile(t, filepath.Join(dir, "key"), readFile(t, filepath.Join(single, "key")))
+		file := bytes.Clone(once)
+		if test.twice {
+			file = append(file, once[len(sessionsMagic):]...)
+		}
+		writeFile(t, path(dir), file)
+		s := openSessions(t, dir, FileSessionsOptions{MaxBytes: 2*size - test.short})
+		for _, session := range test.saved {
+			s.Save(string(session), storedRecord(2, 2000))
+			awaitStored(s)
+		}
+		if r := s.Report(); r.Failed != test.fails {
+			t.Errorf("%+v: %d records failed, want %d", test, r.Failed, test.fails)
+		}
+		s.Close()
+	}
+}
+
+// A file that cannot be made shorter is used on, and the next attempt comes when it has grown by another MiB. A file in the way of
+// the attempt is named by the next start.
+//
+// Guarantees: G-0080.9
+func TestAFileThatCannotBeCompacted(t *testing.T) {
+	var log bytes.Buffer
+	dir := testenv.Dir(t)
+	s := openSessions(t, dir, FileSessionsOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	inTheWay := filepath.Join(dir, "sessions.new")
+	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	attempts, next := 0, int64(compactAbove+1)
+	for n := range 60 {
+		s.Save("s", storedRecord(n, 60_000))
+		awaitStored(s)
+		if r := s.Report(); int64(len(sessionsMagic))+int64(n+1)*r.Bytes >= next {
+			attempts, next = attempts+1, int64(len(sessionsMagic))+int64(n+1)*r.Bytes+compactAbove
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(log.String(), "cannot be made shorter"); got != attempts || attempts != 3 {
+		t.Errorf("logged %d times that the file cannot be made shorter, want %d and 3", got, attempts)
+	}
+	var failed *SessionFileError
+	if _, err := OpenFileSessions(dir, FileSessionsOptions{}); !errors.As(err, &failed) || failed.Path != inTheWay {
+		t.Errorf("got %v, want a SessionFileError of %s", err, inTheWay)
+	}
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	s = openSessions(t, dir, FileSessionsOptions{})
+	wantStored(t, s, "s", 59)
+	s.Save("s", storedRecord(60, 10))
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "sessions")); err != nil || info.Size() != int64(len(sessionsMagic))+s.Report().Bytes {
+		t.Errorf("the file has %d bytes, %v, want only its record", info.Size(), err)
+	}
+}
+
+// A file is compacted when it is longer than a MiB and more than half of it is dead, or if it is damaged, unless the last attempt
+// has failed at about that length.
+//
+// Guarantees: G-0080.9
+func TestWhenAFileIsCompacted(t *testing.T) {
+	for _, test := range []struct {
+		log  *sessionLog
+		want bool
+	}{
+		{&sessionLog{end: compactAbove + 1, live: compactAbove / 2}, true},
+		{&sessionLog{end: compactAbove, live: 0}, false},
+		{&sessionLog{end: compactAbove + 2, live: compactAbove/2 + 1}, false}, // just half of it
+		{&sessionLog{end: 3 * compactAbove, live: 2 * compactAbove}, false},
+		{&sessionLog{end: 100, live: 100, damaged: 1}, true},
+		{&sessionLog{end: 100, live: 100}, false},
+		{&sessionLog{end: 2 * compactAbove, retry: 2 * compactAbove}, true},
+		{&sessionLog{end: 2 * compactAbove, retry: 2*compactAbove + 1}, false},
+		{&sessionLog{end: 100, damaged: 1, retry: 101}, false},
+	} {
+		if got := test.log.wantsCompaction(); got != test.want {
+			t.Errorf("%d bytes, %d of them live, %d places damaged, not before %d: got %t, want %t", test.log.end, test.log.live, test.log.damaged, test.log.retry, got, test.want)
+		}
+	}
+}
+
 // Records expire, in the file and for Take, also if the clock was set back.
 //
 // Guarantees: G-0080.9

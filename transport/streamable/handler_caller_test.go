@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -287,4 +288,48 @@ func TestNothingIsLeftOfAStreamWithAnEnd(t *testing.T) {
 			t.Errorf("got %d %s, want 200", w.Code, w.Body)
 		}
 	})
+}
+
+// What stays open ends when its caller's credentials do: the GET stream of a session, and a subscription. Another request
+// may take longer.
+//
+// Guarantees: G-0046.8
+func TestWhatStaysOpenEndsWithItsCaller(t *testing.T) {
+	for name, test := range map[string]struct {
+		method, body string
+		lines        []string
+		ends         bool
+	}{
+		"the GET stream": {"GET", "", nil, true},
+		"a subscription": {"POST", modernBody("subscriptions/listen", `"notifications":{},`), modernHeader("subscriptions/listen"), true},
+		"another one":    {"POST", modernBody("hold", ""), modernHeader("hold"), false},
+		"of a session":   {"POST", legacyHold(""), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := HandlerOptions{Check: func(*http.Request) (Caller, *Denial) {
+				return callerUntil{"ada", time.Now().Add(time.Hour)}, nil
+			}}
+			inBubble(t, o, false, func(t *testing.T, b *bench) {
+				lines := test.lines
+				if lines == nil {
+					session, _ := b.begin()
+					lines = []string{headerSession + ": " + session}
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				_, done := b.serve(ctx, test.method, test.body, lines...)
+				pass(time.Hour - 1)
+				synctest.Wait()
+				early := wait.IsClosed(done)
+				pass(1)
+				synctest.Wait()
+				if ended := wait.IsClosed(done); early || ended != test.ends {
+					t.Errorf("it has ended before its caller's time: %t, and with that: %t; want false and %t", early, ended, test.ends)
+				}
+				leave()
+				<-done
+				b.peer(t, 0).returned(0)
+			})
+		})
+	}
 }

@@ -282,6 +282,8 @@ func TestAcceptMayRefuse(t *testing.T) {
 			s := &site{t: t, handler: h, server: server, ctx: t.Context()}
 			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32050, "1")
 			s.modern("echo", "").wantError(t, 503, -32050, "7")
+			h.options.Stateless = true
+			s.post(echoBody).wantError(t, 503, -32050, "5")
 			if n := len(h.table.sessions); n != 0 {
 				t.Errorf("%d sessions are left", n)
 			}

@@ -72,9 +72,13 @@ func TestModernRequestsAreForwardedToTheNodeThatTheyName(t *testing.T) {
 		"what a subscription asks for": {"subscriptions/listen", `"notifications":{"taskIds":["there.abc"]},`, nil, false},
 	} {
 		other := new(there)
-		w := fuzzed(newNamed(t, other), "POST", modernLines(c.method, c.lines...), modernBody(c.method, c.params))
+		h := newNamed(t, other)
+		w := fuzzed(h, "POST", modernLines(c.method, c.lines...), modernBody(c.method, c.params))
 		if (w.Code == http.StatusTeapot) != c.forwarded || len(other.requests) != map[bool]int{true: 1}[c.forwarded] {
 			t.Errorf("%s: got %d %s, and %d requests were forwarded, want %t", name, w.Code, w.Body, len(other.requests), c.forwarded)
+		}
+		if c.forwarded && (other.requests[0].Header.Get(headerChecked) != "1" || w.Body.Len() > 0 || len(h.Stats().Refused) > 0) {
+			t.Errorf("%s: forwarded with %v, and refused with %q; want it checked, and not refused", name, other.requests[0].Header, w.Body)
 		}
 	}
 	alone := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{})

@@ -3,9 +3,64 @@ package streamable
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
+
+// An Auditor hears of every refusal from where the request came and, as far as they were established, who has sent it and which
+// messages it has brought.
+//
+// Guarantees: G-0071.3
+func TestWhatAnAuditorHears(t *testing.T) {
+	for name, test := range map[string]struct {
+		body     string
+		lines    []string
+		status   int
+		denied   bool
+		identity string
+		methods  []string // of the messages; "": there is none
+	}{
+		"from another site":  {echoBody, []string{"Origin: https://evil.example", "X-User: ada"}, 403, true, "", []string{""}},
+		"of nobody":          {echoBody, nil, 401, true, "", []string{""}},
+		"no message":         {"{", []string{"X-User: ada"}, 400, false, "ada", []string{""}},
+		"an unknown session": {echoBody, []string{"X-User: ada", headerSession + ": x"}, 404, false, "ada", []string{"echo"}},
+		"a batch of one":     {"[" + echoBody + "," + notification("n") + "]", []string{"X-User: ada", headerSession + ": x"}, 404, false, "ada", []string{"echo", "n"}},
+		"no session":         {legacyHold(""), []string{"X-User: ada"}, 400, false, "ada", []string{"hold"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			audit := &auditing{acceptor: newAcceptor(respond)}
+			h := NewHandler(audit, HandlerOptions{Check: func(r *http.Request) (Caller, *Denial) {
+				if user := r.Header.Get("X-User"); user != "" {
+					return NewCaller(user), nil
+				}
+				return nil, &Denial{Status: http.StatusUnauthorized, Text: "log in"}
+			}})
+			defer h.Close(0)
+			began, w := time.Now(), httptest.NewRecorder()
+			h.ServeHTTP(w, newRequest("POST", test.body, test.lines...))
+			var methods []string
+			for _, r := range audit.all {
+				method := ""
+				if r.Message != nil {
+					method = r.Message.Method
+				}
+				methods = append(methods, method)
+				if r.Origin == nil || r.Origin.RemoteAddr != "192.0.2.1:1234" || r.Origin.Identity != test.identity {
+					t.Errorf("the origin is %+v, want the address of the client and %q", r.Origin, test.identity)
+				}
+				if r.Status != test.status || r.Denied != test.denied || !strings.Contains(w.Body.String(), r.Err.Error()) || r.Since.Before(began) || r.Since.After(time.Now()) {
+					t.Errorf("got %+v, want status %d, denied: %t, and the text of %q", r, test.status, test.denied, w.Body)
+				}
+			}
+			if w.Code != test.status || !slices.Equal(methods, test.methods) {
+				t.Errorf("got %d %s, and heard of %q, want %d and %q", w.Code, w.Body, methods, test.status, test.methods)
+			}
+		})
+	}
+}
 
 // A refusal says of which type and length it is, and no browser guesses otherwise, whether it is text or JSON.
 func TestHowARefusalIsWritten(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/wait"
@@ -310,6 +311,63 @@ func TestAnExpiredSessionIsALoss(t *testing.T) {
 	}
 }
 
+// A link whose session has expired waits a moment for what the server says of its other messages: those that it refuses
+// were not executed. The GET stream does not delay the loss.
+//
+// Guarantees: G-0022.5
+func TestAnExpiredSessionWaitsForOtherRefusals(t *testing.T) {
+	for name, test := range map[string]struct {
+		first  string        // the message that is refused at once
+		second time.Duration // when the next one is refused
+		after  time.Duration // of the loss
+		unsent []transport.Tag
+	}{
+		"a request":           {request(1, "ping", ""), 99 * time.Millisecond, 99 * time.Millisecond, []transport.Tag{1, 2}},
+		"a notification":      {notification("n"), 99 * time.Millisecond, 99 * time.Millisecond, []transport.Tag{1, 2}},
+		"the other is late":   {request(1, "ping", ""), time.Second, 100 * time.Millisecond, []transport.Tag{1}},
+		"both are refused":    {request(1, "ping", ""), 0, 0, []transport.Tag{1, 2}},
+		"a late notification": {notification("n"), time.Second, 100 * time.Millisecond, []transport.Tag{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				expired := make(chan struct{})
+				var both sync.WaitGroup
+				both.Add(2)
+				r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodGet {
+						return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {web.TypeEvents}}, Body: silentBody{req.Context()}}, nil
+					}
+					body, err := io.ReadAll(req.Body)
+					if err != nil || string(body) == initialized {
+						return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, err
+					}
+					both.Done()
+					both.Wait() // both are under way
+					<-expired
+					if string(body) != test.first && wait.Sleep(req.Context(), test.second) != nil {
+						return nil, req.Context().Err()
+					}
+					return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody}, nil
+				})}})
+				l := r.link.(*clientLink)
+				l.remote.session = session{begun: true, id: "s-1", ids: []string{"s-1"}}
+				r.send(0, initialized)
+				r.link.Grant(transport.Main, 1)
+				r.send(2, request(2, "ping", ""))
+				r.send(1, test.first)
+				synctest.Wait()
+				began := time.Now()
+				close(expired)
+				loss := r.loss()
+				slices.Sort(loss.Unsent)
+				if took := time.Since(began); loss.Reason != transport.ErrSessionExpired || took != test.after || !slices.Equal(loss.Unsent, test.unsent) || len(r.failed) > 0 {
+					t.Errorf("after %v lost %+v, and failed %v; want %v after %v and unsent %v", took, loss, r.failed, transport.ErrSessionExpired, test.after, test.unsent)
+				}
+			})
+		})
+	}
+}
+
 // Some servers answer 400 for a session that they do not know. One such refusal fails
 // its message, and two in a row lose the link.
 //
@@ -341,22 +399,38 @@ func TestUnknownSessionIsALoss(t *testing.T) {
 	}
 }
 
-// Outside of a session such a refusal says nothing of one: however many there are, each fails its message.
+// A refusal that says nothing of the session fails its message, however many there are: outside of a session, with
+// another status, or without a JSON-RPC error.
 //
 // Guarantees: G-0022.5
-func TestRefusalsOutsideOfASessionAreNoLoss(t *testing.T) {
-	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", web.TypeJSON)
-		w.WriteHeader(http.StatusBadRequest)
-		io.WriteString(w, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no"},"id":null}`)
-	})
-	for n := range 2 * maxDisowned {
-		r.call(1+n, 1)
-		if f := r.failure(n); f.Tag != transport.Tag(1+n) || !f.Unsent {
-			t.Errorf("got %+v", f)
-		}
+func TestRefusalsThatSayNothingOfTheSession(t *testing.T) {
+	const fault = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no"},"id":null}`
+	for name, test := range map[string]struct {
+		session string
+		status  int
+		body    string
+	}{
+		"outside of a session": {"", http.StatusBadRequest, fault},
+		"another status":       {"s-1", http.StatusMethodNotAllowed, fault},
+		"no error":             {"s-1", http.StatusBadRequest, "no"},
+		"neither":              {"s-1", http.StatusMethodNotAllowed, "no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", web.TypeJSON)
+				w.WriteHeader(test.status)
+				io.WriteString(w, test.body)
+			})
+			r.link.(*clientLink).remote.session = session{begun: test.session != "", id: test.session, ids: []string{test.session}}
+			for n := range 2 * maxDisowned {
+				r.callLegacy(1+n, 1)
+				if f := r.failure(n); f.Tag != transport.Tag(1+n) || !f.Unsent {
+					t.Errorf("got %+v", f)
+				}
+			}
+			r.wantQuietAfter(t, 2*maxDisowned)
+		})
 	}
-	r.wantQuietAfter(t, 2*maxDisowned)
 }
 
 // wantQuietAfter checks that the link was not lost before it is closed, after so many failures.

@@ -634,12 +634,15 @@ func TestRouterRefusesNothingThatIsServedElsewhere(t *testing.T) {
 
 type auditing struct {
 	*acceptor
-	refused []int
+	refused []int // the statuses
+	all     []transport.Refusal
 }
 
 func (*auditing) Audits() bool { return true }
 
-func (a *auditing) Refused(r transport.Refusal) { a.refused = append(a.refused, r.Status) }
+func (a *auditing) Refused(r transport.Refusal) {
+	a.refused, a.all = append(a.refused, r.Status), append(a.all, r)
+}
 
 // Forward lets the store decide about a session whose node refuses connections, at once.
 //

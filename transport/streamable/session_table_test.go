@@ -449,3 +449,23 @@ func TestIdleSessionExpires(t *testing.T) {
 		}
 	})
 }
+
+// A request of up to 4 KiB to a handler without sessions takes one place while it is served, and gives it back.
+//
+// Guarantees: G-0022.18
+func TestAStatelessRequestTakesOnePlace(t *testing.T) {
+	inBubble(t, HandlerOptions{Stateless: true}, false, func(t *testing.T, b *bench) {
+		for _, pad := range []int{0, 3 << 10} {
+			_, done := b.serve(t.Context(), "POST", legacyHold(`"pad":"`+strings.Repeat("x", pad)+`",`))
+			if places := b.handler.table.places.Held(); places != 1 {
+				t.Errorf("a request of %d more bytes takes %d places, want 1", pad, places)
+			}
+			p := b.peer(t, b.links()-1)
+			p.mustSend(t, answering(p.newest(), heldAnswer))
+			<-done
+			if places := b.handler.table.places.Held(); places != 0 {
+				t.Errorf("after the answer %d places are taken, want none", places)
+			}
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package streamable
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// A node that shuts down waits with a forwarded request until the call under way of its session has ended. Then another node
+// serves it, if the one that has forwarded it has kept the body. Otherwise this node serves it, at once.
+//
+// Guarantees: G-0073.10
+func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
+	const short = int64(len(echoBody))
+	for name, test := range map[string]struct {
+		length int64         // of the body; -1: it is not announced
+		ends   time.Duration // when the call under way ends
+		status int
+		after  time.Duration
+	}{
+		"a short body":               {short, time.Second, http.StatusMisdirectedRequest, time.Second},
+		"the longest that is kept":   {web.SmallBody, time.Second, http.StatusMisdirectedRequest, time.Second},
+		"a longer one":               {web.SmallBody + 1, time.Second, http.StatusOK, 0},
+		"one of an unknown length":   {-1, time.Second, http.StatusOK, 0},
+		"a call that takes too long": {short, time.Minute, http.StatusServiceUnavailable, restorePatience},
+		"a call that ends just then": {short, restorePatience - 1, http.StatusMisdirectedRequest, restorePatience - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMesh(t, func(t *testing.T, _ *mesh, a, _, _ *meshNode) {
+				session, p := a.begin()
+				_, held := a.serve(t.Context(), "POST", legacyHold(""), headerSession+": "+session)
+				a.handler.table.drain()
+				call := time.AfterFunc(test.ends, func() { p.link.Close(0) })
+				defer call.Stop()
+				body := echoBody
+				if pad := int(test.length) - len(body); pad > 0 {
+					body = strings.Replace(body, `"a":1`, `"a":1`+strings.Repeat(" ", pad), 1)
+				}
+				r := Forwarded(newRequest("POST", body, headerSession+": "+session))
+				r.ContentLength = test.length
+				w, began := httptest.NewRecorder(), time.Now()
+				serveHTTP(a.handler, w, r.WithContext(r.Context()))
+				if took := time.Since(began); w.Code != test.status || took != test.after {
+					t.Errorf("got %d %.100s after %v, want %d after %v", w.Code, w.Body, took, test.status, test.after)
+				}
+				p.link.Close(0)
+				<-held
+			})
+		})
+	}
+}
