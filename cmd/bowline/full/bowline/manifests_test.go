@@ -18,7 +18,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const manifests = "../../../../docs/guide/nodes"
+const (
+	manifests    = "../../../../docs/guide/nodes"
+	natsPassword = "s3cret-of-nats" // of servers of tests
+)
 
 // A manifest is what the tests need of a file of Kubernetes.
 type manifest struct {
@@ -191,7 +194,7 @@ func permittedServer(t *testing.T) string {
 // stoppableServer also returns what ends the server before the test does.
 func stoppableServer(t *testing.T) (url string, stop func()) {
 	t.Helper()
-	t.Setenv("BOWLINE_NATS_PASSWORD", "secret")
+	t.Setenv("BOWLINE_NATS_PASSWORD", natsPassword)
 	cmd := bowline(t, t.TempDir())
 	cmd.Env = append(cmd.Env, role+"=nats")
 	cmd.Stderr = os.Stderr

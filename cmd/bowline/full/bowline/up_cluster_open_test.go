@@ -139,7 +139,8 @@ func TestALoginAtAGatewayIsOneAtAll(t *testing.T) {
 		}
 		token[user] = strings.TrimSpace(string(said))
 	}
-	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"one": map[string]any{"url": protectedServer(t), "bowline": map[string]string{"login": "user"}}}})
+	_, resource := protectedServer(t, authtest.Options{})
+	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"one": map[string]any{"url": resource, "bowline": map[string]string{"login": "user"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,6 +230,23 @@ func TestAProofAtAGatewayIsUsedUpAtAll(t *testing.T) {
 	a := startAt(t, text, "--admin", "off", "--cluster", name, "--node", "a")
 	b := startAt(t, text, "--admin", "off", "--cluster", name, "--node", "b")
 
+	token, prove := boundToken(t, as, resource)
+	first := prove()
+	for _, step := range []struct {
+		at     *gatewayNode
+		proof  string
+		status int
+	}{{a, first, http.StatusOK}, {b, first, http.StatusUnauthorized}, {b, prove(), http.StatusOK}, {a, first, http.StatusUnauthorized}} {
+		status, header, body := askWith(t, step.at.url, http.Header{"Authorization": {"DPoP " + token}, "Dpop": {step.proof}}, initialize)
+		if status != step.status {
+			t.Errorf("at %s: %d, want %d: %s %s", step.at.url, status, step.status, body, header["Www-Authenticate"])
+		}
+	}
+}
+
+// boundToken returns a token of a user that is bound to a key, and what makes proofs of that key for messages to the resource.
+func boundToken(t *testing.T, as *authtest.Server, resource string) (token string, prove func() string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -239,12 +257,12 @@ func TestAProofAtAGatewayIsUsedUpAtAll(t *testing.T) {
 	}
 	claims := as.Claims("read")
 	claims["cnf"] = map[string]any{"jkt": base64.RawURLEncoding.EncodeToString(sum)}
-	token := as.Signed("at+jwt", claims)
+	token = as.Signed("at+jwt", claims)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	prove := func() string {
+	return token, func() string {
 		hash := sha256.Sum256([]byte(token))
 		claims, err := json.Marshal(map[string]any{
 			"htm": "POST", "htu": resource, "iat": time.Now().Unix(), "jti": rand.Text(), "ath": base64.RawURLEncoding.EncodeToString(hash[:]),
@@ -262,21 +280,10 @@ func TestAProofAtAGatewayIsUsedUpAtAll(t *testing.T) {
 		}
 		return proof
 	}
-	first := prove()
-	for _, step := range []struct {
-		at     *gatewayNode
-		proof  string
-		status int
-	}{{a, first, http.StatusOK}, {b, first, http.StatusUnauthorized}, {b, prove(), http.StatusOK}, {a, first, http.StatusUnauthorized}} {
-		status, header, body := askWith(t, step.at.url, http.Header{"Authorization": {"DPoP " + token}, "Dpop": {step.proof}}, initialize)
-		if status != step.status {
-			t.Errorf("at %s: %d, want %d: %s %s", step.at.url, status, step.status, body, header["Www-Authenticate"])
-		}
-	}
 }
 
 // protectedServer starts a server that lists its tools for everybody, and wants a token for calls, with its authorization server.
-func protectedServer(t *testing.T) string {
+func protectedServer(t *testing.T, o authtest.Options) (as *authtest.Server, resource string) {
 	t.Helper()
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct {
@@ -286,12 +293,13 @@ func protectedServer(t *testing.T) string {
 	})
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 	listening := httptest.NewUnstartedServer(nil)
-	resource := "http://" + listening.Listener.Addr().String() + "/mcp"
-	listening.Config.Handler = authtest.Start(t, authtest.Options{Resource: resource, CallsOnly: true}).Protect(endpoint)
+	o.Resource, o.CallsOnly = "http://"+listening.Listener.Addr().String()+"/mcp", true
+	as = authtest.Start(t, o)
+	listening.Config.Handler = as.Protect(endpoint)
 	listening.Start()
 	t.Cleanup(func() {
 		endpoint.Close(time.Second)
 		listening.Close()
 	})
-	return resource
+	return as, o.Resource
 }
