@@ -64,6 +64,16 @@ func (d Delivery) String() string { return deliveryNames[d] }
 // MarshalText returns the text of String, so JSON contains a word instead of a number.
 func (d Delivery) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
+// UnmarshalText reads what MarshalText has written. Any other text is an error, and changes nothing.
+func (d *Delivery) UnmarshalText(text []byte) error {
+	i := slices.Index(deliveryNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("conn: a delivery is one of %q, and not %q", deliveryNames[1:], shorten(string(text)))
+	}
+	*d = Delivery(i)
+	return nil
+}
+
 // Deliveries lists every Delivery in order.
 func Deliveries() []Delivery { return []Delivery{NotSent, Sent, Unknown} }
 

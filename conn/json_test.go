@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,5 +51,22 @@ func TestValuesMarshalToReadableJSON(t *testing.T) {
 				t.Errorf("%v\ngot  %s\nwant %s", err, got, c.want)
 			}
 		})
+	}
+}
+
+// A program that gets a Delivery as JSON, such as in what a gateway says of a call, reads the value that was written.
+func TestADeliveryIsReadAsItWasWritten(t *testing.T) {
+	for _, want := range append(conn.Deliveries(), 0) {
+		text, err := json.Marshal(want)
+		got := conn.Delivery(99)
+		if err := errors.Join(err, json.Unmarshal(text, &got)); err != nil || got != want {
+			t.Errorf("%s is read as %q: %v", text, got, err)
+		}
+	}
+	for text, named := range map[string]string{`"lost"`: `"lost"`, `"Sent"`: `"Sent"`, `"` + strings.Repeat("x", 1<<20) + `"`: "xxx"} {
+		got := conn.Sent
+		if err := json.Unmarshal([]byte(text), &got); err == nil || !strings.Contains(err.Error(), named) || len(err.Error()) > 2000 || got != conn.Sent {
+			t.Errorf("%.20s is read as %q: %.100v", text, got, err)
+		}
 	}
 }
