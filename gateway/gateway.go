@@ -57,7 +57,8 @@ type Options struct {
 	Catalogue string
 
 	// MaxName is the length of the longest name of a tool or prompt, in bytes: 32 to 128. Zero: 48, since some clients accept no
-	// more than 64 with a prefix of their own. The file takes precedence.
+	// more than 64 with a prefix of their own. Negative: what servers call their tools and prompts is not changed, however long it is and whatever characters it
+	// has, for clients that accept it. The file takes precedence.
 	MaxName int
 
 	// Roots are what a server gets that asks for roots outside of the calls of a client, unless the file says what.

@@ -26,6 +26,9 @@ import (
 // A process of the test is a server of the SDK.
 const serverVariable = "GOSDK_TEST_SERVER"
 
+// Tools whose names a gateway changes otherwise: some clients accept neither such characters nor such a length.
+var oddNames = []string{"a.b.c", strings.Repeat("n", 100)}
+
 // With this variable it kills itself when it is asked for its tools, unless a file of that name exists.
 const mortalVariable = "GOSDK_TEST_MORTAL"
 
@@ -69,6 +72,11 @@ func newServer() *mcp.Server {
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, text, error) {
 		return nil, in, nil
 	})
+	for _, name := range oddNames {
+		mcp.AddTool(s, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, text, error) {
+			return nil, text{name}, nil
+		})
+	}
 	mcp.AddTool(s, &mcp.Tool{Name: "pid"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, map[string]int, error) {
 		return nil, map[string]int{"pid": os.Getpid()}, nil
 	})
@@ -180,7 +188,12 @@ func TestAClientOfTheSDKSurvivesItsServer(t *testing.T) {
 		}
 		names = append(names, tool.Name)
 	}
-	if got := strings.Join(names, " "); got != "ask die echo pid" {
+	for _, name := range oddNames {
+		if got := said(call(name, nil)); got != `{"text":"`+name+`"}` {
+			t.Errorf("%s says %q", name, got)
+		}
+	}
+	if got := strings.Join(names, " "); got != oddNames[0]+" ask die echo "+oddNames[1]+" pid" {
 		t.Errorf("the tools are %q", got)
 	}
 	if err := session.Close(); err != nil {

@@ -43,7 +43,7 @@ type Supervised struct {
 	// Name is the name of the server in logs and errors. Default: "server".
 	Name string
 
-	// Options are those of the gateway. Each must not set the transport.
+	// Options are those of the gateway. Each must not set the transport. If MaxName is zero, no name is changed.
 	Options gateway.Options
 
 	// Grace is how long the gateway may take to end when the session is closed: its calls, and its server. Default: 5 s. (Close of the SDK's session waits for
@@ -76,18 +76,24 @@ func (s *Supervised) start(ctx context.Context) (*gateway.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	g := gateway.New(s.options())
+	if _, err := g.Apply(ctx, file); err != nil {
+		return nil, errors.Join(err, g.Close(ctx))
+	}
+	return g, nil
+}
+
+// options are those of the gateway.
+func (s *Supervised) options() gateway.Options {
 	o := s.Options
+	o.MaxName = cmp.Or(o.MaxName, -1) // the client accepts what the server calls its tools
 	o.Each = func(server *mcpjson.Server, c *client.Options) {
 		server.Transport = s.Transport
 		if s.Options.Each != nil {
 			s.Options.Each(server, c)
 		}
 	}
-	g := gateway.New(o)
-	if _, err := g.Apply(ctx, file); err != nil {
-		return nil, errors.Join(err, g.Close(ctx))
-	}
-	return g, nil
+	return o
 }
 
 // fileOf is an mcp.json with one server. The command is never run: Supervised has its transport.

@@ -54,6 +54,29 @@ func TestNamesAreWhatClientsAccept(t *testing.T) {
 	}
 }
 
+// With a negative maximum every tool keeps its name, and a server its prefix. Names are still unique.
+//
+// Guarantees: G-0090.14
+func TestNamesThatAreKept(t *testing.T) {
+	long := strings.Repeat("a", 300)
+	p := plan(t, -1, Server{Name: "git.hub"}, Server{Name: "plain", Prefix: bare()}, Server{Name: "too", Prefix: bare()})
+	var all []Own
+	for _, own := range []string{"a.b/c", "a b", "日本", "_", long, long + "a", "a_b_c_" + digest("a.b/c")} {
+		for server, prefix := range map[string]string{"git.hub": "git_hub__", "plain": ""} {
+			if name, notice := p.Name(server, own); name != prefix+own || notice != "" {
+				t.Errorf("%.20q of %s is called %.20q, with the notice %q", own, server, name, notice)
+			}
+			all = append(all, Own{server, own})
+		}
+	}
+	table := p.Table(append(all, Own{"too", "a b"}, Own{"plain", "git_hub__a b"}, Own{"plain", ""}))
+	for _, own := range all {
+		if name, ok := table.Name(own); !ok || len(table.Hidden()) != 2 {
+			t.Errorf("%.20q of %s has the name %.20q, and hidden are %v", own.Name, own.Server, name, table.Hidden())
+		}
+	}
+}
+
 // A key with __ in it, and keys that look alike in names, are mistakes of the file. The first of two has the names.
 //
 // Guarantees: G-0090.3

@@ -22,6 +22,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -55,19 +56,19 @@ type Problem struct {
 
 // A Plan says what the things of each server are called.
 type Plan struct {
-	max  int
-	keys map[string]string // by server
-	rank map[string]int    // the place in the file
+	max   int                 // of a name
+	clean func(string) string // what a tool or prompt is called, as clients accept it
+	keys  map[string]string   // by server
+	rank  map[string]int      // the place in the file
 }
 
 // Make plans the names of the servers of a file, in file order. No name is longer than longest bytes, which is
-// DefaultMax if it is 0, and otherwise between LeastMax and MostMax. Servers with a problem are in the Plan, too, unless another
+// DefaultMax if it is 0, and otherwise between LeastMax and MostMax; if longest is negative, what servers call their things is kept as it
+// is, whatever clients accept. Servers with a problem are in the Plan, too, unless another
 // has their key: then the first one has it, and the others have no names.
 func Make(longest int, servers []Server) (*Plan, []Problem) {
-	if longest == 0 {
-		longest = DefaultMax
-	}
-	p := &Plan{max: min(max(longest, LeastMax), MostMax), keys: map[string]string{}, rank: map[string]int{}}
+	most, accepted := formOf(longest)
+	p := &Plan{max: most, clean: accepted, keys: map[string]string{}, rank: map[string]int{}}
 	var problems []Problem
 	owners := map[string]string{}
 	for i, server := range servers {
@@ -90,6 +91,20 @@ func Make(longest int, servers []Server) (*Plan, []Problem) {
 	return p, problems
 }
 
+// formOf returns the length of the longest name, and what makes one of what a server calls a thing. Names that are kept
+// have no bound of their own: an entry of a list has one. The part of a server, which the file chooses, is always one
+// that clients accept.
+func formOf(longest int) (most int, accepted func(own string) string) {
+	switch {
+	case longest < 0:
+		return math.MaxInt, func(own string) string { return own }
+	case longest == 0:
+		return DefaultMax, clean
+	default:
+		return min(max(longest, LeastMax), MostMax), clean
+	}
+}
+
 // key returns the part of a server in its names. It never contains two underscores together, nor ends with one, so
 // that the first two in a name end the key: no server can take a name of another.
 func (p *Plan) key(server Server) (key, problem string) {
@@ -104,7 +119,7 @@ func (p *Plan) key(server Server) (key, problem string) {
 		key = strings.ReplaceAll(key, between, "_")
 	}
 	key = strings.TrimRight(key, "_")
-	if room := p.max - tail - leastOwn; len(key) > room {
+	if room := min(p.max, MostMax) - tail - leastOwn; len(key) > room {
 		key = strings.TrimRight(key[:room-tail], "_") + "_" + digest(from)
 	}
 	if key == "" { // no letter of it is allowed in a name
@@ -130,7 +145,7 @@ func (p *Plan) Name(server, own string) (name, notice string) {
 	if key == noPrefix {
 		prefix = ""
 	}
-	plain := clean(own)
+	plain := p.clean(own)
 	switch name = prefix + plain; {
 	case plain == own && len(name) <= p.max:
 		return name, ""
