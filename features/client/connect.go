@@ -135,6 +135,11 @@ func (c *Client) Start(ctx context.Context, name string, t transport.Transport) 
 	return s, nil
 }
 
+// AwaitFirst waits until a session that Start has started has been ready, for as long as
+// Connect waits: it fails with a *ConnectError when Connect would. The session goes on
+// then, and waits for its first server.
+func (s *Session) AwaitFirst(ctx context.Context) error { return s.awaitFirst(ctx) }
+
 // run starts a connection in the supervisor. If patient is set, the session does not end
 // while its first server is missing.
 func (c *Client) run(ctx context.Context, name string, t transport.Transport, patient bool) (*Session, error) {

@@ -41,7 +41,7 @@ func (s *session) patienceFor(status conn.Status) time.Duration {
 // awaitFirst waits for the first server.
 func (s *session) awaitFirst(ctx context.Context) error {
 	began := time.Now()
-	if s.openFirst(ctx) && s.conn.State() == conn.Ready {
+	if !s.patient && s.openFirst(ctx) && s.conn.State() == conn.Ready {
 		return nil
 	}
 	_, limited := ctx.Deadline()
@@ -55,20 +55,11 @@ func (s *session) awaitFirst(ctx context.Context) error {
 	for {
 		status := s.conn.Status()
 		failed := &ConnectError{Name: s.conn.Name(), Attempts: int(status.Epoch), Since: began, Last: status.LastFailure}
-		switch status.State {
-		case conn.Ready:
-			return nil
-		case conn.Closing:
-			if status.Reason.Kind == conn.Stopped && ctx.Err() != nil { // openFirst has stopped the session
-				failed.Err = context.Cause(ctx)
-				return failed
+		if s.hasMet(ctx, status, failed) {
+			if failed.Err == nil {
+				return nil
 			}
-			failed.Last, failed.Err = status.Reason, status.Reason
 			return failed
-		case conn.Backoff:
-			if s.again.CompareAndSwap(true, false) {
-				s.conn.Wake()
-			}
 		}
 		if !limited {
 			left := time.Until(began.Add(s.patienceFor(status)))
@@ -88,6 +79,30 @@ func (s *session) awaitFirst(ctx context.Context) error {
 	}
 }
 
+// hasMet reports whether there is a server, or waiting for the first one does not help. It then says in failed why, and
+// wakes a session whose server died because of the probe.
+func (s *session) hasMet(ctx context.Context, status conn.Status, failed *ConnectError) bool {
+	switch {
+	case status.State == conn.Ready, s.patient && s.peer.Load() != nil:
+		return true
+	case status.State == conn.Closing && status.Reason.Kind == conn.Stopped && ctx.Err() != nil: // openFirst has stopped the session
+		failed.Err = context.Cause(ctx)
+		return true
+	case status.State == conn.Closing:
+		failed.Last, failed.Err = status.Reason, status.Reason
+		return true
+	case status.State != conn.Backoff:
+		return false
+	case s.again.Load():
+		s.conn.Wake()
+		return false
+	case s.patient && isHopeless(status.LastFailure): // another session has ended then
+		failed.Err = status.LastFailure
+		return true
+	}
+	return false
+}
+
 // openFirst makes the first attempt to connect on this goroutine, if the transport lets it.
 // If ctx ends meanwhile, it stops the session and reports false.
 func (s *session) openFirst(ctx context.Context) bool {
@@ -103,6 +118,7 @@ func (s *session) openFirst(ctx context.Context) bool {
 // final is conn.Tuning.Final. A failure that is not final may go away before the Conn
 // tries again.
 func (s *session) final(why conn.Reason) bool {
+	s.again.Store(false)
 	if !isRefused(why.Err) {
 		s.notRefused.Store(true)
 	}

@@ -26,9 +26,9 @@ func (passingError) Temporary() bool { return true }
 func withStatus(status int) error { return &transport.StatusError{Status: status} }
 
 // Whether a failure is final depends on the failure, and not on the attempt: the third in a row, which is called crash-looping, is judged as
-// the first. Connect returns at the attempt that cannot help, and otherwise waits for the end of its context.
+// the first. Connect returns at the attempt that cannot help, and otherwise waits for the end of its context. So does AwaitFirst.
 //
-// Guarantees: G-0037.1
+// Guarantees: G-0037.1, G-0037.4
 func TestWhichFailuresEndConnect(t *testing.T) {
 	failures := map[string]struct {
 		open     error
@@ -59,7 +59,8 @@ func TestWhichFailuresEndConnect(t *testing.T) {
 		failures[fmt.Sprint(status)] = f
 	}
 	for name, test := range failures {
-		for _, before := range []int{0, 2} { // failed attempts that may pass
+		for i, wait := range []waiting{connects, connects, awaitsFirst, awaitsFirst} {
+			before := i % 2 * 2 // failed attempts that may pass
 			t.Run(fmt.Sprint(name, " after ", before), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := answeringWith(protocol.MethodPing, nil)
@@ -84,7 +85,7 @@ func TestWhichFailuresEndConnect(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 					defer cancel()
 					began := time.Now()
-					_, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy}).Connect(ctx, over)
+					err := wait(t, ctx, client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy}), over)
 					var failed *client.ConnectError
 					if !errors.As(err, &failed) || failed.Attempts != attempts {
 						t.Fatalf("got %#v after %d attempts", err, attempts)

@@ -61,6 +61,31 @@ func responds(status int, contentType, body string) http.HandlerFunc {
 	}
 }
 
+// A waiting is a way to wait for the first server.
+type waiting func(*testing.T, context.Context, *client.Client, transport.Transport) error
+
+func connects(_ *testing.T, ctx context.Context, c *client.Client, over transport.Transport) error {
+	_, err := c.Connect(ctx, over)
+	return err
+}
+
+// awaitsFirst waits for the first server of a session that goes on if there is none.
+func awaitsFirst(t *testing.T, ctx context.Context, c *client.Client, over transport.Transport) error {
+	session, err := c.Start(ctx, "started", over)
+	if err != nil {
+		t.Error(err)
+		return err
+	}
+	err = session.AwaitFirst(ctx)
+	if state := session.Status().State; state == conn.Closing || (err == nil) != (state == client.Ready) {
+		t.Errorf("the session is %s after %v", state, err)
+	}
+	if err := session.Close(context.WithoutCancel(ctx)); err != nil {
+		t.Error(err)
+	}
+	return err
+}
+
 // Connect fails immediately if waiting cannot help. Here its context has no deadline,
 // and the backoff is an hour.
 //
@@ -224,9 +249,9 @@ type asChild struct{ transport.Transport }
 func (asChild) Traits() transport.Traits { return transport.Traits{StartsProcess: true} }
 
 // Connect waits until its context ends. If the context has no deadline, it waits as long as the
-// kind of failure suggests.
+// kind of failure suggests. So does AwaitFirst.
 //
-// Guarantees: G-0037.2, G-0037.3
+// Guarantees: G-0037.2, G-0037.3, G-0037.4
 func TestConnectGivesUp(t *testing.T) {
 	mute := func() transport.Transport { return &fakeServer{answer: func(frame) []string { return nil }} }
 	refused := func() transport.Transport { return fails(syscall.ECONNREFUSED) }
@@ -261,7 +286,7 @@ func TestConnectGivesUp(t *testing.T) {
 			text: "client: connect: the server has not answered; gave up after 1 attempt since 00:00:00: context deadline exceeded",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		givesUp := func(t *testing.T, wait waiting) {
 			synctest.Test(t, func(t *testing.T) {
 				over := test.over()
 				child, _ := over.(asChild)
@@ -275,7 +300,7 @@ func TestConnectGivesUp(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, test.deadline)
 				}
 				defer cancel()
-				_, err := client.New(clientInfo, client.Options{Conn: conn.Tuning{InitTimeout: test.init}}).Connect(ctx, over)
+				err := wait(t, ctx, client.New(clientInfo, client.Options{Conn: conn.Tuning{InitTimeout: test.init}}), over)
 				if took := time.Since(began); took != test.want {
 					t.Errorf("Connect took %v, want %v", took, test.want)
 				}
@@ -287,7 +312,9 @@ func TestConnectGivesUp(t *testing.T) {
 					t.Errorf("Connect returned %+v, want a *client.ConnectError since %v", failed, began)
 				}
 			})
-		})
+		}
+		t.Run(name, func(t *testing.T) { givesUp(t, connects) })
+		t.Run(name+", AwaitFirst", func(t *testing.T) { givesUp(t, awaitsFirst) })
 	}
 }
 
@@ -314,6 +341,13 @@ func TestChildMayInstallItselfFirst(t *testing.T) {
 			session, err := c.Start(t.Context(), "slow", over)
 			if err == nil {
 				err = session.AwaitReady(t.Context())
+			}
+			return session, err
+		},
+		"AwaitFirst": func(t *testing.T, c *client.Client, over transport.Transport) (*client.Session, error) {
+			session, err := c.Start(t.Context(), "slow", over)
+			if err == nil {
+				err = session.AwaitFirst(t.Context())
 			}
 			return session, err
 		},

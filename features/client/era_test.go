@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +227,38 @@ func TestProbeThatClosesTheLinkIsNotRepeated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// AwaitFirst does not wait for the backoff either, if a server closes its link because of the probe. Once a session has been ready, it does not wait at all.
+//
+// Guarantees: G-0037.4
+func TestAwaitFirstAfterAProbeThatClosesTheLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, gone := closingOnProbe(), false
+		defer s.close()
+		began := time.Now()
+		session, err := client.New(clientInfo, client.Options{}).Start(t.Context(), "probed", openFunc(func(ctx context.Context) (transport.Link, error) {
+			if gone {
+				return nil, exec.ErrNotFound
+			}
+			return s.Open(ctx)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.AwaitFirst(t.Context()); err != nil || time.Since(began) != 0 || session.Status().State != client.Ready {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		gone = true
+		s.cut()
+		pass(time.Hour)
+		if err := session.AwaitFirst(t.Context()); err != nil || session.Status().State != conn.Backoff {
+			t.Errorf("%v, %s", err, session.Status().State)
+		}
+		if err := session.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // With FailFast, Connect tries both eras before it fails, even if the server closes the
