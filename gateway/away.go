@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/limits"
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
@@ -151,9 +152,9 @@ func stopped(name, why string) *awayError {
 	return &awayError{Outcome: Outcome{Server: name, State: conn.Closing, Reason: why, Delivery: conn.NotSent}}
 }
 
-// reach returns the session with a server that is ready. It starts one that is asleep, wakes one that waits before its next attempt, and
+// ready returns the session with a server that is ready. It starts one that is asleep, wakes one that waits before its next attempt, and
 // waits for it.
-func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*client.Session, *awayError) {
+func (g *Gateway) ready(ctx context.Context, u *upstream, c *connection) (*client.Session, *awayError) {
 	why := "it was stopped, and answers when it is started again"
 	if err := g.lifecycle.start(ctx, u, c); err != nil {
 		why = err.Error()
@@ -171,6 +172,15 @@ func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*clien
 	if status.State != conn.Ready {
 		return nil, &awayError{Outcome: outcomeOf(u.Name, status, conn.NotSent), noLogin: status.LastFailure.Kind == conn.AuthRequired}
 	}
+	return session, nil
+}
+
+// reach returns the session with a server that is ready, and on which a request may run.
+func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*client.Session, *awayError) {
+	session, away := g.ready(ctx, u, c)
+	if away != nil {
+		return nil, away
+	}
 	session, ok := u.ofRun(ctx, session)
 	if !ok {
 		return nil, stopped(u.Name, "the task was on another connection, which has ended")
@@ -179,6 +189,40 @@ func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*clien
 		return session, nil
 	}
 	return nil, stateLost(u)
+}
+
+// findLater looks for a tool or prompt that nobody offers, and that may be one of a server which has not said yet what it has. It waits for such a server as
+// a call waits for one that is away. If nobody has it then, it returns what is wrong with the first of them, with what the name may mean there. What a client may
+// not see takes the same way as what does not exist: neither may be there.
+func (g *Gateway) findLater(ctx context.Context, kind catalogue.Kind, name string) (item catalogue.Item, found bool, away *awayError) {
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	defer cancel()
+	for _, may := range g.sight.now(ctx).MayMean(kind, name) {
+		u := g.upstream(may.Server)
+		if u == nil {
+			continue
+		}
+		wrong := g.awaitOffer(ctx, u, kind)
+		if item, found := g.sight.now(ctx).Find(kind, name); found {
+			return item, true, nil
+		}
+		if away == nil && wrong != nil {
+			item, away = may, wrong
+		}
+	}
+	return item, false, away
+}
+
+// awaitOffer waits until a server has said what it has of a kind.
+func (g *Gateway) awaitOffer(ctx context.Context, u *upstream, kind catalogue.Kind) *awayError {
+	if _, away := g.ready(ctx, u, &u.shared); away != nil {
+		return away
+	}
+	err := g.awaitList(ctx, u.Name, kind)
+	if err == nil {
+		return nil
+	}
+	return &awayError{Outcome: Outcome{Server: u.Name, State: conn.Ready, Reason: err.Error(), Delivery: conn.NotSent}, why: err.Error()}
 }
 
 // await waits until a server is ready, for as long as there is hope. It returns what it was at last.

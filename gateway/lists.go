@@ -71,7 +71,7 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 	for _, kind := range kinds {
 		list, behind, isWhole, err := listOf(ctx, session, kind)
 		if err != nil {
-			g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
+			g.notListed(of, kind, err)
 			continue
 		}
 		if u := g.upstream(of.Name); u != nil {
@@ -92,6 +92,15 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 		if kind == catalogue.Tools {
 			g.warnOf(of.Name, before)
 		}
+	}
+}
+
+// notListed says why a list of a server could not be read. One whose connection was lost is asked again when it is back, so who waits for it goes on.
+func (g *Gateway) notListed(of catalogue.Server, kind catalogue.Kind, err error) {
+	g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
+	lost := []error{client.ErrLost, client.ErrUnavailable, client.ErrStale, client.ErrClosed, context.Canceled}
+	if !slices.ContainsFunc(lost, func(kind error) bool { return errors.Is(err, kind) }) {
+		g.known.Fail(of, kind, err)
 	}
 }
 
@@ -217,7 +226,7 @@ func (g *Gateway) warmFor(ctx context.Context, kind catalogue.Kind, isEnough fun
 	for {
 		changed := g.known.Changed()
 		now := g.sight.now(ctx)
-		if isEnough(now) || len(now.Missing(kind)) == 0 {
+		if isEnough(now) || len(now.Awaited(kind)) == 0 {
 			return now
 		}
 		select {
@@ -226,6 +235,22 @@ func (g *Gateway) warmFor(ctx context.Context, kind catalogue.Kind, isEnough fun
 			now = g.sight.now(ctx)
 			isEnough(now)
 			return now
+		}
+	}
+}
+
+// awaitList waits until a server has said what it has of a kind, and fails if it cannot.
+func (g *Gateway) awaitList(ctx context.Context, name string, kind catalogue.Kind) error {
+	for {
+		changed := g.known.Changed()
+		now := g.known.Snapshot()
+		if why := now.Failure(name, kind); why != nil || !slices.Contains(now.Missing(kind), name) {
+			return why
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("it has not said yet what it offers: %w", context.Cause(ctx))
 		}
 	}
 }

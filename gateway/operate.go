@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 )
 
 // actGrace is how long calls may go on that run when a person stops or restarts their server.
@@ -51,6 +53,34 @@ func (g *Gateway) do(ctx context.Context, name string, action admin.Action) erro
 	}
 	u.note(err)
 	return err
+}
+
+// Await waits until a server of the file has been ready and has said which tools it has, and returns what it says of itself. It fails when client.Client.Connect
+// would, with the same error, or if the server does not say that within 30 s. The server goes on in any case, as Apply has started it.
+// The first lists of clients wait up to 30 s for what servers have not said until then.
+func (g *Gateway) Await(ctx context.Context, name string) (client.Server, error) {
+	u := g.upstream(name)
+	if u == nil {
+		return client.Server{}, g.absent(name)
+	}
+	if err := g.lifecycle.start(ctx, u, &u.shared); err != nil {
+		return client.Server{}, err
+	}
+	session, running := g.set.Session(name)
+	if !running {
+		return client.Server{}, stopped(name, "it is not running")
+	}
+	if err := session.AwaitFirst(ctx); err != nil {
+		return client.Server{}, err
+	}
+	until := time.Now().Add(listTimeout)
+	g.warmUntil.Store(&until) // the first lists are whole
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if err := g.awaitList(ctx, name, catalogue.Tools); err != nil {
+		return client.Server{}, fmt.Errorf("gateway: the server %q: %w", name, err)
+	}
+	return session.Server(), nil
 }
 
 // PrepareMove starts the connection to a server of which a cluster has one, since another node is about to give that server up for this one. It returns

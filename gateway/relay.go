@@ -58,6 +58,9 @@ func (g *Gateway) callNamed(ctx context.Context, params json.RawMessage) (json.R
 	if err == nil && !searches(ctx) {
 		err = server.CheckHeaders(ctx, item.Raw, own)
 	}
+	if away := (*awayError)(nil); errors.As(err, &away) {
+		return away.toolResult()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +101,9 @@ func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.R
 // getPrompt serves prompts/get.
 func (g *Gateway) getPrompt(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	item, own, err := g.named(ctx, catalogue.Prompts, "prompt", params)
+	if away := (*awayError)(nil); errors.As(err, &away) {
+		return nil, away.fault()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,18 +120,35 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 		return catalogue.Item{}, nil, err
 	}
 	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
-	switch {
-	case found:
-		return item, withString(params, "name", item.Own), nil
-	case kind != catalogue.Tools:
-		return item, nil, invalid("unknown %s %s", what, quoted(name))
+	if !found {
+		var away *awayError
+		item, found, away = g.findLater(ctx, kind, name)
+		if away != nil && g.options.Audit != nil {
+			g.note(ctx, item, methodOf[kind], params, nil, away)
+		}
+		if away != nil {
+			return item, nil, away
+		}
 	}
-	g.notOffered.Add(1)
-	if g.sight.holds(ctx, name) {
-		return item, nil, invalid(heldText, quoted(name))
+	if !found {
+		return item, nil, g.unknown(ctx, kind, what, name)
 	}
-	return item, nil, invalid("unknown %s %s", what, quoted(name))
+	return item, withString(params, "name", item.Own), nil
 }
+
+// unknown is the error of a request for a tool or prompt that its client does not see.
+func (g *Gateway) unknown(ctx context.Context, kind catalogue.Kind, what, name string) error {
+	if kind == catalogue.Tools {
+		g.notOffered.Add(1)
+		if g.sight.holds(ctx, name) {
+			return invalid(heldText, quoted(name))
+		}
+	}
+	return invalid("unknown %s %s", what, quoted(name))
+}
+
+// methodOf is how a tool or prompt is used.
+var methodOf = map[catalogue.Kind]string{catalogue.Tools: protocol.MethodCallTool, catalogue.Prompts: protocol.MethodGetPrompt}
 
 // heldText is for whoever would see a tool, were it as it was approved.
 const heldText = "the tool %s has changed since it was approved, and cannot be called until somebody approves it at the gateway: bowline pins"
@@ -138,6 +161,13 @@ func (g *Gateway) missing(ctx context.Context, name string) (why string) {
 		g.sight.noteDenied(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(catalogue.Tools, name) }, catalogue.Tools)
 	}
 	if !g.sight.holds(ctx, name) {
+		_, found, away := g.findLater(ctx, catalogue.Tools, name)
+		switch {
+		case found:
+			return quoted(name) + " is known only now: try again"
+		case away != nil:
+			return away.Error()
+		}
 		return ""
 	}
 	return fmt.Sprintf(heldText, quoted(name))

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -123,6 +124,191 @@ func TestHowLongAListWaits(t *testing.T) {
 			if took := time.Since(began); took != want || len(names) != 1 {
 				t.Errorf("%q after %v, want %v", names, took, want)
 			}
+		}
+	})
+}
+
+// silent is a gateway whose server a has said what it offers, and whose server b is reached in another way and has said nothing, six seconds after both were
+// started: no list waits any more. The file has what more says.
+func silent(t *testing.T, opens opening, b, more string) *fleet {
+	t.Helper()
+	return silentWith(t, gateway.Options{}, opens, b, more)
+}
+
+func silentWith(t *testing.T, o gateway.Options, opens opening, b, more string) *fleet {
+	t.Helper()
+	o.Each = func(_ *mcpjson.Server, o *client.Options) {
+		o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
+	}
+	f := newFleetFor(t, protocol.LatestLegacy, two(), o, fileOf(t, "a"))
+	synctest.Wait()
+	f.reach(opens)
+	f.apply(load(t, `{"mcpServers": {"a": {"command": "/bin/a"}, "b": {"command": "/bin/b"`+b+`}}`+more+`}`))
+	pass(6 * time.Second)
+	return f
+}
+
+// A call of a tool that a server may have which has never answered waits for that server, and says that it is away. A name that no such server may have is unknown,
+// as it always is.
+//
+// Guarantees: G-0088.24
+func TestACallToAServerThatHasSaidNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		opens   opening
+		b, tool string // its entry in the file, and what is called
+		later   bool   // it can be reached after three seconds
+		took    time.Duration
+		away    string
+	}{
+		"it does not start":      {opens: hangs, tool: "b__who", took: 10 * time.Second, away: `the server "b" is away`},
+		"it is not installed":    {opens: fails(exec.ErrNotFound), tool: "b__who", away: `the server "b" is away (backoff): executable missing`},
+		"it comes":               {opens: fails(errors.New("out of order")), tool: "b__who", later: true, took: 4 * time.Second},
+		"it comes without it":    {opens: fails(errors.New("out of order")), tool: "b__why", later: true, took: 4 * time.Second, away: `unknown tool "b__why"`},
+		"another prefix":         {opens: hangs, b: `, "bowline": {"prefix": "x"}`, tool: "x__who", took: 10 * time.Second, away: `the server "b" is away`},
+		"bare names":             {opens: hangs, b: `, "bowline": {"prefix": ""}`, tool: "who", took: 10 * time.Second, away: `the server "b" is away`},
+		"not its prefix":         {opens: hangs, tool: "c__who", away: `unknown tool "c__who"`},
+		"of a server that is up": {opens: hangs, b: `, "bowline": {"prefix": ""}`, tool: "a__why", away: `unknown tool "a__why"`},
+		"not offered":            {opens: hangs, b: `, "bowline": {"tools": {"deny": ["who"]}}`, tool: "b__who", away: `unknown tool "b__who"`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := silent(t, c.opens, c.b, "")
+			session := f.client(protocol.LatestLegacy, client.Options{})
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				if c.later {
+					pass(3 * time.Second)
+					f.reach(nil)
+				}
+			}()
+			began := time.Now()
+			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: c.tool})
+			said := fmt.Sprint(err)
+			if err == nil && result.IsError {
+				said = result.Content.Text() + string(result.Meta[gateway.MetaOutcome])
+			}
+			if took := time.Since(began); took > c.took || took < c.took-time.Second || c.away != "" && !strings.Contains(said, c.away) || c.away == "" && (err != nil || result.IsError) {
+				t.Errorf("%s: after %v, %s", name, took, said)
+			}
+			if strings.Contains(c.away, "away") && !strings.Contains(said, "It was not executed") {
+				t.Errorf("%s: %s", name, said)
+			}
+			<-over
+		})
+	}
+}
+
+// A prompt is waited for, too. Whoever may use nothing of a server does not learn that it is there.
+//
+// Guarantees: G-0088.24, G-0098.1
+func TestWhoLearnsThatAServerHasSaidNothing(t *testing.T) {
+	for more, want := range map[string]string{"": `the server "b" is away`, `, "bowline": {"policy": [{"allow": ["a/*"]}]}`: "unknown"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := silent(t, hangs, "", more)
+			session := f.client(protocol.LatestLegacy, client.Options{})
+			_, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "b__greet"})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("with %q: %v", more, err)
+			}
+			began, said := time.Now(), [2]string{}
+			for i, name := range []string{"b__who", "c__who"} { // the second server does not exist
+				result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
+				said[i] = strings.ReplaceAll(fmt.Sprint(result, err), name, "NAME")
+			}
+			if took := time.Since(began); more != "" && (said[0] != said[1] || took > 0) || more == "" && said[0] == said[1] {
+				t.Errorf("with %q, after %v: %q", more, took, said)
+			}
+		})
+	}
+}
+
+// At the endpoint for search a call says the same. If the server comes meanwhile, it is to be made again.
+//
+// Guarantees: G-0088.24
+func TestSearchForAToolOfAServerThatHasSaidNothing(t *testing.T) {
+	for later, want := range map[bool]string{false: `the server "b" is away`, true: `"b__who" is known only now: try again`} {
+		synctest.Test(t, func(t *testing.T) {
+			searching := func(ctx context.Context, _ *server.Session) context.Context { return gateway.WithSearch(ctx) }
+			f := silentWith(t, gateway.Options{Server: server.Options{SessionContext: searching}}, fails(errors.New("out of order")), "", "")
+			session := f.client(protocol.LatestLegacy, client.Options{})
+			if later {
+				f.reach(nil)
+			}
+			for _, name := range []string{"b__who", "c__who"} {
+				params := &protocol.CallToolParams{Name: "call_tool", Arguments: json.RawMessage(`{"name":"` + name + `"}`)}
+				result, err := session.CallTool(t.Context(), params)
+				failOn(t, err)
+				if said := result.Content.Text(); !result.IsError || strings.Contains(said, want) != (name == "b__who") || strings.Contains(said, "unknown tool") != (name == "c__who") {
+					t.Errorf("%s: %s", name, said)
+				}
+			}
+		})
+	}
+}
+
+// A server that refuses to say what it offers is not waited for, and a call says why.
+//
+// Guarantees: G-0088.24
+func TestAServerThatRefusesToSayWhatItOffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(protocol.Implementation{Name: "a", Version: "1"}, server.Options{
+			Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{}},
+			Route: map[string]server.RawHandler{protocol.MethodListTools: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				return nil, errors.New("the disk is full")
+			}},
+		})
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		took, away := outcomeOf(t, session, "a__who", nil)
+		if took != 0 || !strings.Contains(away, "the disk is full. It was not executed") {
+			t.Errorf("after %v, %q", took, away)
+		}
+		if _, err := f.Await(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+			t.Errorf("Await returned %v", err)
+		}
+	})
+}
+
+// Await waits for a server as Connect of a client does. What it returns is what the server says of itself, and its tools are known then.
+//
+// Guarantees: G-0088.25
+func TestAwaitWaitsForTheToolsOfAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := silent(t, fails(errors.New("out of order")), "", "")
+		go func() {
+			pass(3 * time.Second)
+			f.reach(nil)
+		}()
+		began := time.Now()
+		said, err := f.Await(t.Context(), "b")
+		if took := time.Since(began); err != nil || said.Info.Name != "b" || took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("after %v: %+v, %v", took, said, err)
+		}
+		if names := toolNames(t, f.client(protocol.LatestLegacy, client.Options{})); strings.Join(names, " ") != "a__who b__who" {
+			t.Errorf("the tools are %q", names)
+		}
+		f.reach(fails(exec.ErrNotFound))
+		f.kill("b", true)
+		pass(3 * time.Second)
+		if _, err := f.Await(t.Context(), "b"); err != nil {
+			t.Errorf("of a server that was there: %v", err)
+		}
+		if _, err := f.Await(t.Context(), "c"); !errors.Is(err, admin.ErrNoServer) {
+			t.Errorf("of no server: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := silent(t, fails(exec.ErrNotFound), "", "")
+		var failed *client.ConnectError
+		if _, err := f.Await(t.Context(), "b"); !errors.As(err, &failed) || !errors.Is(err, exec.ErrNotFound) {
+			t.Errorf("of a server that is not installed: %v", err)
+		}
+		f.reach(hangs)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		f.apply(fileOf(t, "a", "c"))
+		if _, err := f.Await(ctx, "c"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("until its context ends: %v", err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,9 +18,12 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/gosdk"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -132,7 +136,7 @@ func outcomeOf(t *testing.T, result *mcp.CallToolResult) (outcome gateway.Outcom
 
 // A client of the SDK has one session, over all lives of its server. A call during which the server dies says what is known of it.
 //
-// Guarantees: G-0107.1
+// Guarantees: G-0107.1, G-0107.4
 func TestAClientOfTheSDKSurvivesItsServer(t *testing.T) {
 	ctx := timeout(t)
 	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
@@ -201,27 +205,144 @@ func TestAClientOfTheSDKSurvivesItsServer(t *testing.T) {
 	}
 }
 
-// A server that cannot be started does not keep a client from connecting. Its tools are not known.
+// An opening is a transport that a test chooses.
+type opening func(context.Context) (transport.Link, error)
+
+// Open implements transport.Transport.
+func (o opening) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
+
+// block waits for the end of a context.
+func block(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.NewTimer(d).C }
+
+// lister is a server of this process, with what it does when it is asked for its tools.
+func lister(t *testing.T, list server.RawHandler) transport.Transport {
+	s := server.New(protocol.Implementation{Name: "lister", Version: "7"}, server.Options{
+		Instructions: "Ask twice.",
+		Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{}},
+		Route: map[string]server.RawHandler{
+			protocol.MethodListTools: list,
+			protocol.MethodCallTool: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`{"content":[]}`), nil
+			},
+		},
+	})
+	t.Cleanup(func() { s.Close(context.Background()) })
+	return inmem.New(s.Accept, inmem.Options{})
+}
+
+// Connect fails at once if waiting for the server would not help, and otherwise when its context ends. Nothing is left then.
 //
 // Guarantees: G-0107.2
 func TestASupervisedServerThatIsNotThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil)
-		if _, err := c.Connect(ctx, &gosdk.Supervised{}, nil); err == nil || !strings.Contains(err.Error(), "no Transport") {
-			t.Errorf("without a transport: %v", err)
-		}
-		session, err := c.Connect(ctx, &gosdk.Supervised{Name: `a "b"`, Transport: &stdio.Command{Path: "/nowhere/at-all"}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if result, err := session.ListTools(ctx, nil); err != nil || len(result.Tools) != 0 {
-			t.Errorf("%+v, %v", result, err)
-		}
-		if err := session.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	for name, c := range map[string]struct {
+		over transport.Transport
+		list server.RawHandler // of a lister, without another transport
+		took time.Duration
+		is   error
+		text string
+	}{
+		"no transport":  {text: "no Transport"},
+		"not installed": {over: &stdio.Command{Path: "no-such-command"}, is: exec.ErrNotFound, text: "no-such-command"},
+		"not there":     {over: &stdio.Command{Path: "/nowhere/at-all"}, is: fs.ErrNotExist, text: "at-all"},
+		"out of order": {
+			over: opening(func(context.Context) (transport.Link, error) { return nil, errors.New("no route") }),
+			took: 20 * time.Second, is: context.DeadlineExceeded, text: "no route",
+		},
+		"it does not start": {
+			over: opening(func(ctx context.Context) (transport.Link, error) { return nil, block(ctx) }),
+			took: 20 * time.Second, is: context.DeadlineExceeded,
+		},
+		"it refuses to list": {
+			list: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				return nil, errors.New("the disk is full")
+			},
+			text: "the disk is full",
+		},
+		"it does not list": {
+			list: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) { return nil, block(ctx) },
+			took: 20 * time.Second, is: context.DeadlineExceeded, text: "has not said yet what it offers",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if c.list != nil {
+					c.over = lister(t, c.list)
+				}
+				began := time.Now()
+				_, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(ctx, &gosdk.Supervised{Name: `a "b"`, Transport: c.over}, nil)
+				if took := time.Since(began); err == nil || took < c.took || took > c.took+5*time.Second || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
+					t.Errorf("after %v, %v", took, err)
+				}
+			})
+		})
+	}
+}
+
+// Connect waits for a server that is slow. The client then knows the server's own name, version, instructions and tools, also while the server is away.
+//
+// Guarantees: G-0107.2, G-0107.4
+func TestASupervisedServerThatIsSlow(t *testing.T) {
+	for _, versions := range [][]string{nil, {protocol.LatestLegacy}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			to := lister(t, func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				pass(6 * time.Second)
+				return json.RawMessage(`{"tools":[{"name":"a.b/c","inputSchema":{"type":"object"}}]}`), nil
+			})
+			var last transport.Link
+			over := opening(func(ctx context.Context) (_ transport.Link, err error) {
+				if last != nil {
+					return nil, exec.ErrNotFound
+				}
+				pass(8 * time.Second)
+				last, err = to.Open(ctx)
+				return last, err
+			})
+			began := time.Now()
+			c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil)
+			session, err := c.Connect(ctx, &gosdk.Supervised{Transport: over, Options: gateway.Options{Server: server.Options{ProtocolVersions: versions}}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took != 14*time.Second {
+				t.Errorf("Connect took %v", took)
+			}
+			said := session.InitializeResult()
+			if said.ServerInfo == nil || said.ServerInfo.Name != "lister" || said.ServerInfo.Version != "7" || said.Instructions != "Ask twice." || versions != nil && said.ProtocolVersion != versions[0] {
+				t.Errorf("the server says %+v, %+v", said, said.ServerInfo)
+			}
+			call := func() *mcp.CallToolResult {
+				result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "a.b/c"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return result
+			}
+			if result := call(); result.IsError {
+				t.Errorf("the tool fails: %+v", result)
+			}
+			last.Close(0)
+			synctest.Wait()
+			if result, err := session.ListTools(ctx, nil); err != nil || len(result.Tools) != 1 || result.Tools[0].Name != "a.b/c" {
+				t.Errorf("without its server: %+v, %v", result, err)
+			}
+			result := call()
+			if outcome := outcomeOf(t, result); !result.IsError || outcome.Delivery != conn.NotSent || outcome.State != conn.Backoff {
+				t.Errorf("without its server: %+v", outcome)
+			}
+			if err := session.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // A client of Bowline over a transport of the SDK survives its server, too: each connection has a new one.

@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -233,5 +234,57 @@ func TestTheFileIsWrittenOnlyIfSomethingHasChanged(t *testing.T) {
 			t.Errorf("after saving %d times, with the file removed in between: %v", i+1, err)
 		}
 		os.Remove(path)
+	}
+}
+
+// A name that nobody offers may be one of a server that has said nothing yet, if what the file says of it lets that be offered. Who does not see what it would be does not learn that.
+//
+// Guarantees: G-0088.24
+func TestWhatANameMayMean(t *testing.T) {
+	a, b := Server{Name: "a"}, Server{Name: "b", Rename: map[string]string{"old": "new"}, Filter: map[Kind]Filter{Tools: {Deny: []string{"no*"}}}}
+	all := []Server{a, b}
+	s := Empty().Apply(planned(all...), all).Learn(a, Tools, tools("t"))
+	mean := func(s *Snapshot, kind Kind, name string) (own []string) {
+		for _, item := range s.MayMean(kind, name) {
+			own = append(own, item.Server+" "+item.Own)
+		}
+		return own
+	}
+	none := []string(nil)
+	for name, want := range map[string][]string{
+		"b__t": {"b t"}, "b__new": {"b old"}, "b__old": none, "b__not": none, "b__": none, "a__u": none, "t": none, "c__t": none,
+	} {
+		equal(t, name, mean(s, Tools, name), want)
+	}
+	equal(t, "a prompt", mean(s, Prompts, "a__old"), []string{"a old"})
+	part := s.For(func(_ Kind, item Item) bool { return item.Own == "t" })
+	equal(t, "what is seen", mean(part, Tools, "b__t"), []string{"b t"})
+	equal(t, "what is hidden", mean(part, Tools, "b__u"), none)
+	equal(t, "what is known", mean(s.Learn(b, Tools, tools("u")), Tools, "b__t"), none)
+}
+
+// Why a server has not said what it has is known until it says it, and of this server only. Nobody waits for it meanwhile.
+//
+// Guarantees: G-0088.24
+func TestAServerThatFailsToSayWhatItHas(t *testing.T) {
+	a, b := Server{Name: "a"}, Server{Name: "b"}
+	all := []Server{a, b}
+	full := errors.New("the disk is full")
+	s := Empty().Apply(planned(all...), all)
+	failed := s.Fail(a, Tools, full)
+	equal(t, "awaited", failed.Awaited(Tools), []string{"b"})
+	equal(t, "missing", failed.Missing(Tools), []string{"a", "b"})
+	equal(t, "of another kind", failed.Awaited(Prompts), []string{"a", "b"})
+	if failed.Failure("a", Tools) != full || failed.Failure("a", Prompts) != nil || failed.Failure("b", Tools) != nil || failed.Failure("nobody", Tools) != nil || s.Failure("a", Tools) != nil {
+		t.Error("a failure is not that of its server and list")
+	}
+	if said := failed.Learn(a, Tools, tools("t")); said.Failure("a", Tools) != nil || said.Fail(a, Tools, full) != said {
+		t.Error("a server that has said what it has fails to say it")
+	}
+	if failed.Fail(Server{Name: "a", Identity: "another"}, Tools, nil) != failed {
+		t.Error("a server that is not there fails")
+	}
+	if again := failed.Apply(planned(all...), all); again.Failure("a", Tools) != nil {
+		t.Error("a failure outlives the file")
 	}
 }

@@ -4,6 +4,7 @@ package catalogue
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,68 @@ func (s *Snapshot) Missing(kind Kind) []string {
 		}
 	}
 	return missing
+}
+
+// Fail returns the Snapshot with why a server has not said what it has of a kind, although it was asked. A list that is known stays.
+func (s *Snapshot) Fail(from Server, kind Kind, why error) *Snapshot {
+	i := s.indexOf(from)
+	if i < 0 {
+		return s
+	}
+	failed := s.servers[i]
+	if _, known := failed.lists[kind]; known {
+		return s
+	}
+	failed.fails = maps.Clone(failed.fails)
+	if failed.fails == nil {
+		failed.fails = make(map[Kind]error)
+	}
+	failed.fails[kind] = why
+	return s.replaced(i, failed, kind)
+}
+
+// Awaited returns the Missing ones of which nothing is known that keeps them from saying what they have.
+func (s *Snapshot) Awaited(kind Kind) []string {
+	return slices.DeleteFunc(s.Missing(kind), func(name string) bool { return s.Failure(name, kind) != nil })
+}
+
+// Failure returns why a server has not said what it has of a kind; nil: it has, or was not asked.
+func (s *Snapshot) Failure(name string, kind Kind) error {
+	one, _ := s.server(name)
+	if _, known := one.lists[kind]; known {
+		return nil
+	}
+	return one.fails[kind]
+}
+
+// MayMean returns what a tool or prompt is that nobody offers now, and that a server may have of which no list is known yet: one Item for each of these servers, in
+// file order, without what only the server knows. What the file or For hides is not among them.
+func (s *Snapshot) MayMean(kind Kind, name string) (items []Item) {
+	for _, server := range s.Missing(kind) {
+		one, _ := s.server(server)
+		called, could := s.plan.Own(server, name)
+		item := Item{Server: server, Own: one.ownOf(kind, called), Name: name, ReadOnly: true}
+		if could && item.Own != "" && one.Filter[kind].Offers(item.Own) && (s.part == nil || s.part.may(kind, item)) {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// ownOf undoes what called does; "": no tool is called so.
+func (s Server) ownOf(kind Kind, called string) string {
+	if kind != Tools {
+		return called
+	}
+	for own, name := range s.Rename {
+		if name == called {
+			return own
+		}
+	}
+	if _, renamed := s.Rename[called]; renamed {
+		return ""
+	}
+	return called
 }
 
 // An Age says how much of a list is offered, and since when it is known.

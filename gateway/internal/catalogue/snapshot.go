@@ -47,6 +47,7 @@ type Snapshot struct {
 type server struct {
 	Server
 	lists map[Kind]known
+	fails map[Kind]error // why it has not said what it has, when it was asked last
 	pins  map[string]pin // by pinName
 }
 

@@ -77,6 +77,26 @@ func TestNamesThatAreKept(t *testing.T) {
 	}
 }
 
+// Which server may have a name follows from the file: the one with which it begins, or else those with bare names.
+//
+// Guarantees: G-0090.2
+func TestWhoMayHaveAName(t *testing.T) {
+	p := plan(t, 0, Server{Name: "git.hub"}, Server{Name: "plain", Prefix: bare()}, Server{Name: "short", Prefix: prefix("s")})
+	for _, c := range []struct {
+		server, name, own string
+		could             bool
+	}{
+		{"git.hub", "git_hub__issue", "issue", true}, {"git.hub", "git_hub__a__b", "a__b", true}, {"git.hub", "git_hub__", "", false}, {"git.hub", "issue", "", false},
+		{"git.hub", "s__issue", "", false}, {"short", "s__issue", "issue", true}, {"short", "short__issue", "", false},
+		{"plain", "issue", "issue", true}, {"plain", "other__issue", "other__issue", true}, {"plain", "s__issue", "", false}, {"plain", "s", "s", true}, {"plain", "", "", false},
+		{"nobody", "issue", "", false},
+	} {
+		if own, could := p.Own(c.server, c.name); could != c.could || could && own != c.own {
+			t.Errorf("%q of %s: %q, %t", c.name, c.server, own, could)
+		}
+	}
+}
+
 // A key with __ in it, and keys that look alike in names, are mistakes of the file. The first of two has the names.
 //
 // Guarantees: G-0090.3

@@ -72,6 +72,18 @@ func (p *Plan) reserved() map[string]bool {
 	return keys
 }
 
+// Own returns what a server calls a thing with this name, if it may have one. A name that was changed is taken for the server's own: what
+// it was made of cannot be told.
+func (p *Plan) Own(server, name string) (own string, could bool) {
+	key, known := p.keys[server]
+	if known && key != noPrefix {
+		own, could = strings.CutPrefix(name, key+between)
+		return own, could && own != ""
+	}
+	begins, _, _ := strings.Cut(name, between)
+	return name, known && name != "" && (begins == name || !p.reserved()[begins])
+}
+
 // A claim is a thing that wants a name.
 type claim struct {
 	own     Own
