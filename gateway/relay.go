@@ -58,10 +58,10 @@ func (g *Gateway) callNamed(ctx context.Context, params json.RawMessage) (json.R
 	if err == nil && !searches(ctx) {
 		err = server.CheckHeaders(ctx, item.Raw, own)
 	}
-	if away := (*awayError)(nil); errors.As(err, &away) {
-		return away.toolResult()
-	}
 	if err != nil {
+		if away := (*awayError)(nil); errors.As(err, &away) {
+			return away.toolResult()
+		}
 		return nil, err
 	}
 	return g.relayCall(ctx, item, own)
@@ -101,10 +101,10 @@ func (g *Gateway) relayCall(ctx context.Context, item catalogue.Item, own json.R
 // getPrompt serves prompts/get.
 func (g *Gateway) getPrompt(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	item, own, err := g.named(ctx, catalogue.Prompts, "prompt", params)
-	if away := (*awayError)(nil); errors.As(err, &away) {
-		return nil, away.fault()
-	}
 	if err != nil {
+		if away := (*awayError)(nil); errors.As(err, &away) {
+			return nil, away.fault()
+		}
 		return nil, err
 	}
 	return g.relayed(ctx, item, protocol.MethodGetPrompt, own)
