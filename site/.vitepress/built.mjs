@@ -1,9 +1,9 @@
 // What is done once the pages are built: llms.txt is written, and every link is followed.
 import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { about, files, pageOf, read, root, sections } from './source.mjs'
+import { about, files, linked, markdown, pageOf, read, root, sections, shownOf } from './source.mjs'
 
-// writeIndex writes llms.txt, which has a line for each page, and the Markdown of the pages that it leads to.
+// writeIndex writes llms.txt, which has a line for each page, and the Markdown of the pages that it leads to. That of a README has the name of its page, too.
 export function writeIndex(folder, base) {
   const left = new Set(files())
   const line = (file) => {
@@ -20,7 +20,15 @@ export function writeIndex(folder, base) {
   writeFileSync(join(folder, 'llms.txt'), lines.join('\n') + '\n')
   for (const file of files()) {
     mkdirSync(dirname(join(folder, file)), { recursive: true })
-    copyFileSync(join(root, file), join(folder, file))
+    for (const name of new Set([file, pageOf(file)])) writeFileSync(join(folder, name), markdown(file))
+  }
+}
+
+// copyLinked copies the files that pages lead to: with their own names for the links of the Markdown, and as text for those of the pages.
+export function copyLinked(folder) {
+  for (const file of linked) {
+    mkdirSync(dirname(join(folder, file)), { recursive: true })
+    for (const name of new Set([file, shownOf(file)])) copyFileSync(join(root, file), join(folder, name))
   }
 }
 
@@ -48,6 +56,10 @@ export function dead(folder, base) {
     for (const [, href] of html.get(page).matchAll(leads)) follow(page, unescape(href))
   }
   for (const [, href] of readFileSync(join(folder, 'llms.txt'), 'utf8').matchAll(/\]\(([^)]+)\)/g)) follow('llms.txt', href)
+  for (const file of files()) {
+    const prose = markdown(file).replace(/^ *```[\s\S]*?^ *```/gm, '').replace(/`[^`\n]*`/g, '')
+    for (const [, href] of prose.matchAll(/\]\(([^()\s]+)\)/g)) follow(file, href)
+  }
   return { bad, followed, pages: pages.length }
 }
 

@@ -7,7 +7,7 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
-import { dead, writeIndex } from './built.mjs'
+import { copyLinked, dead, writeIndex } from './built.mjs'
 import { about, diagrams, excluded, fileOf, pageOf, relinked, repository, root, sections, slug, version } from './source.mjs'
 
 const base = process.env.SITE_BASE ?? '/'
@@ -68,6 +68,7 @@ export default defineConfig({
   },
   buildEnd({ outDir }) {
     writeIndex(outDir, base)
+    copyLinked(outDir)
     const { bad, followed, pages } = dead(outDir, base)
     if (bad.length > 0) throw new Error(`${bad.length} dead links:\n${bad.join('\n')}`)
     console.log(`${pages} pages, ${followed} links between them`)

@@ -26,17 +26,45 @@ export const read = (file) => readFileSync(join(root, file), 'utf8')
 
 const isPage = (file) => file.endsWith('.md') && (file.startsWith('docs/') || !file.includes('/'))
 
-// relink returns where a link of a file leads to on the site: to a page, or to the repository.
-export function relink(file, href) {
-  if (/^([a-z][a-z0-9+.-]*:|#|\/\/)/i.test(href)) return href
-  const [path, anchor] = href.split('#', 2)
-  const target = posix.normalize(posix.join(posix.dirname(file), decodeURIComponent(path))).replace(/\/$/, '')
-  const behind = anchor === undefined ? '' : `#${anchor}`
+// targetOf returns the file or folder of the repository that a link of a file leads to, or nothing for a link to elsewhere.
+function targetOf(file, href) {
+  if (/^([a-z][a-z0-9+.-]*:|#|\/\/)/i.test(href)) return undefined
+  const target = posix.normalize(posix.join(posix.dirname(file), decodeURIComponent(href.split('#', 1)[0]))).replace(/\/$/, '')
   if (target.startsWith('..') || !existsSync(join(root, target))) throw new Error(`${file}: the link ${href} leads to nothing`)
-  if (isPage(target)) return `/${pageOf(target)}${behind}`
-  const kind = statSync(join(root, target)).isDirectory() ? 'tree' : 'blob'
-  return `${repository}/${kind}/${version || 'main'}/${target}${behind}`
+  return target
 }
+
+const isFolder = (target) => statSync(join(root, target)).isDirectory()
+
+// A host of files sends pictures as what they are. What a browser would download, such as a Go file, is there as text, too.
+export const shownOf = (target) => (/\.(png|svg|txt)$/.test(target) ? target : `${target}.txt`)
+
+// linked are the files that pages lead to and that are no pages.
+export const linked = new Set()
+
+// relink returns where a link of a file leads to on the site: to a page, to a file, or to a folder of the repository.
+export function relink(file, href) {
+  const target = targetOf(file, href)
+  if (target === undefined) return href
+  if (isPage(target)) return `/${pageOf(target)}${/#.*$/.exec(href)?.[0] ?? ''}`
+  if (isFolder(target)) return `${repository}/tree/${version || 'main'}/${target}`
+  linked.add(target)
+  return `/${shownOf(target)}`
+}
+
+// picture says that the Markdown of a file shows a picture. The page has one that Vite has named.
+function picture(file, src) {
+  const target = targetOf(file, src)
+  if (target !== undefined) linked.add(target)
+}
+
+// markdown returns the Markdown of a page, in which links to folders lead to the repository.
+export const markdown = (file) =>
+  read(file).replace(/\]\(([^()\s]+)\)/g, (whole, href) => {
+    if (/^([a-z][a-z0-9+.-]*:|#|\/\/)/i.test(href)) return whole
+    const target = posix.join(posix.dirname(file), href.split('#', 1)[0])
+    return existsSync(join(root, target)) && isFolder(target) ? `](${relink(file, href)})` : whole
+  })
 
 // relinked makes links of pages lead to pages of the site.
 export function relinked(md) {
@@ -45,7 +73,11 @@ export function relinked(md) {
     const each = (tokens) => {
       for (const token of tokens) {
         if (token.type === 'link_open') token.attrSet('href', relink(file, token.attrGet('href')))
-        if (token.type.startsWith('html_')) token.content = token.content.replace(/\b(src|srcset)="(?=[\w-]+\/)/g, '$1="./') // as Vite wants it
+        if (token.type === 'image') picture(file, token.attrGet('src'))
+        if (token.type.startsWith('html_')) {
+          for (const [, src] of token.content.matchAll(/\b(?:src|srcset)="([\w-]+\/[^"]*)"/g)) picture(file, src)
+          token.content = token.content.replace(/\b(src|srcset)="(?=[\w-]+\/)/g, '$1="./') // as Vite wants it
+        }
         if (token.children) each(token.children)
       }
     }
@@ -75,7 +107,7 @@ export function sections() {
       text: section.split('\n', 1)[0],
       items: [...section.matchAll(link)]
         .map(([, text, href]) => ({ text: capital(text.replaceAll('`', '').replace(/\s+/g, ' ')), link: relink('docs/README.md', href) }))
-        .filter(({ link }) => link.startsWith('/docs/') && !link.includes('#') && !seen.has(link) && seen.add(link)),
+        .filter(({ link }) => /^\/docs\/.*\.md$/.test(link) && !seen.has(link) && seen.add(link)),
     }))
     .filter((section) => section.items.length > 0)
 }
