@@ -24,11 +24,11 @@ export function writeIndex(folder, base) {
   }
 }
 
-// copyLinked copies the files that pages lead to: with their own names for the links of the Markdown, and as text for those of the pages.
+// copyLinked copies the files that pages lead to.
 export function copyLinked(folder) {
   for (const file of linked) {
     mkdirSync(dirname(join(folder, file)), { recursive: true })
-    for (const name of new Set([file, shownOf(file)])) copyFileSync(join(root, file), join(folder, name))
+    copyFileSync(join(root, file), join(folder, shownOf(file)))
   }
 }
 

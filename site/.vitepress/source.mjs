@@ -36,7 +36,8 @@ function targetOf(file, href) {
 
 const isFolder = (target) => statSync(join(root, target)).isDirectory()
 
-// A host of files sends pictures as what they are. What a browser would download, such as a Go file, is there as text, too.
+// A host of files sends pictures as what they are. What a browser would download, such as a Go file, is there as text; so nothing that walks
+// the repository takes it for a Go file, either.
 export const shownOf = (target) => (/\.(png|svg|txt)$/.test(target) ? target : `${target}.txt`)
 
 // linked are the files that pages lead to and that are no pages.
@@ -58,12 +59,14 @@ function picture(file, src) {
   if (target !== undefined) linked.add(target)
 }
 
-// markdown returns the Markdown of a page, in which links to folders lead to the repository.
+// markdown returns the Markdown of a page, in which links to folders lead to the repository, and those to files to what shows them.
 export const markdown = (file) =>
   read(file).replace(/\]\(([^()\s]+)\)/g, (whole, href) => {
     if (/^([a-z][a-z0-9+.-]*:|#|\/\/)/i.test(href)) return whole
-    const target = posix.join(posix.dirname(file), href.split('#', 1)[0])
-    return existsSync(join(root, target)) && isFolder(target) ? `](${relink(file, href)})` : whole
+    const [path] = href.split('#', 1)
+    const target = posix.join(posix.dirname(file), path)
+    if (!existsSync(join(root, target)) || isPage(target)) return whole
+    return isFolder(target) ? `](${relink(file, href)})` : `](${shownOf(path)})`
   })
 
 // relinked makes links of pages lead to pages of the site.
