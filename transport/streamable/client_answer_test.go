@@ -55,8 +55,8 @@ func TestModernRequestHasItsHeaders(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if got.Method != http.MethodPost || got.URL.String() != "/mcp?key=1" {
-		t.Errorf("got a request %s %s, want got.Method == %v and got.URL.String() == %q", got.Method, got.URL, http.MethodPost, "/mcp?key=1")
+	if got.Method != http.MethodPost || got.URL.String() != "/mcp?key=1" || got.ContentLength != int64(len(frame)) {
+		t.Errorf("got a request %s %s of %d bytes, want %s %s of %d", got.Method, got.URL, got.ContentLength, http.MethodPost, "/mcp?key=1", len(frame))
 	}
 	if got := <-bodies; got != frame {
 		t.Errorf("got the body %s, want %v", got, frame)
@@ -276,8 +276,8 @@ func TestAnOversizedAnswerFailsItsRequestAlone(t *testing.T) {
 			r := open(t, &Client{URL: url, MaxFrame: limit})
 			r.call(1, 1)
 			var oversized *transport.OversizedError
-			if f := r.failure(0); !errors.As(f.Err, &oversized) || oversized.Limit != limit || f.Unsent {
-				t.Fatalf("got %+v", f)
+			if f := r.failure(0); !errors.As(f.Err, &oversized) || oversized.Limit != limit || oversized.Size <= limit || f.Unsent {
+				t.Fatalf("got %+v, want an answer of more than %d bytes", f, limit)
 			}
 			r.wantFrame(0, r.call(2, 1), result(2), true)
 		})

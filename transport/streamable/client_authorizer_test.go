@@ -228,6 +228,24 @@ func TestADeniedMessageWithoutAConnectionIsUnsent(t *testing.T) {
 	}
 }
 
+// A message whose server hangs up may have been executed, with credentials as without.
+//
+// Guarantees: G-0003.2
+func TestAnAuthorizedMessageThatBreaksOffMayBeSent(t *testing.T) {
+	for kind, k := range authorizers(func() *tokenAuthorizer { return new(tokenAuthorizer) }) {
+		t.Run(kind, func(t *testing.T) {
+			r := authorized(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+				io.Copy(io.Discard, req.Body)
+				panic(http.ErrAbortHandler)
+			}), k)
+			r.call(1, 1)
+			if f := r.failure(0); f.Tag != 1 || f.Unsent {
+				t.Errorf("got %+v, want a failure that may have been sent", f)
+			}
+		})
+	}
+}
+
 // If the Authorizer fails, nothing is sent, and the message fails as unsent.
 //
 // Guarantees: G-0040.3
@@ -306,31 +324,84 @@ func TestCredentialsAreNotSentToAnotherHost(t *testing.T) {
 	}
 }
 
-// The header of a Bearer is used for later requests only until it is denied. Without
-// credentials, the header that the program has set is sent again.
+// The header of a Bearer is used for later requests only until it is denied. What an Authorizer adds to one attempt is in no
+// other. Without credentials, the header that the program has set is sent again, or none.
 //
 // Guarantees: G-0040.1
 func TestSharedCredentialsEndWithTheirRefusal(t *testing.T) {
-	g := &tokenServer{Handler: answerJSON(result(1)), token: "none"}
-	k := &tokenAuthorizer{challenge: func(*transport.StatusError) (bool, error) { return true, nil }}
-	r := open(t, &Client{URL: serve(t, g.ServeHTTP), Header: http.Header{"Authorization": {"given"}}, Authorizer: emptyAuthorizer{tokenBearer{k}}})
-	r.call(1, 1)
-	r.failure(0)
-	var seen []string
-	for _, line := range g.log() {
-		_, line, _ = strings.Cut(line, " ")
-		token, _, _ := strings.Cut(line, " {")
-		seen = append(seen, token)
-	}
-	if want := []string{"Bearer 0", "given", "given", "given"}; !slices.Equal(seen, want) {
-		t.Errorf("the server saw %q, want %q", seen, want)
+	for name, c := range map[string]struct {
+		given string   // by the program; "": none
+		adds  []string // what the Authorizer adds to each attempt; "": nothing
+		bears bool
+		want  []string
+	}{
+		"a header":              {"given", nil, true, []string{"Bearer 0", "given", "given", "given"}},
+		"none":                  {"", nil, true, []string{"Bearer 0", "", "", ""}},
+		"then one of its own":   {"given", []string{"own"}, true, []string{"Bearer 0", "own", "given", "given"}},
+		"its own without one":   {"", []string{"own"}, true, []string{"Bearer 0", "own", "", ""}},
+		"nothing that it bears": {"", []string{"first", "", "third"}, false, []string{"first", "", "third", ""}},
+		"beside a header":       {"given", []string{"", "second"}, false, []string{"given", "second", "given", "given"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &tokenServer{Handler: answerJSON(result(1)), token: "none"}
+			k := new(tokenAuthorizer)
+			client := &Client{URL: serve(t, g.ServeHTTP), Authorizer: &addingAuthorizer{k, c.adds}}
+			if c.bears {
+				client.Authorizer = &addingBearer{tokenBearer{k}, client.Authorizer}
+			}
+			if c.given != "" {
+				client.Header = http.Header{"Authorization": {c.given}}
+			}
+			r := open(t, client)
+			r.call(1, 1)
+			r.failure(0)
+			var seen []string
+			for _, line := range g.log() {
+				_, line, _ = strings.Cut(line, " ")
+				token, _, _ := strings.Cut(line, " {")
+				seen = append(seen, token)
+			}
+			if !slices.Equal(seen, c.want) {
+				t.Errorf("the server saw %q, want %q", seen, c.want)
+			}
+		})
 	}
 }
 
-// An emptyAuthorizer adds no header.
-type emptyAuthorizer struct{ tokenBearer }
+// An addingAuthorizer adds a header to each attempt, as long as it has any. The attempts of one request come one after the other.
+type addingAuthorizer struct {
+	*tokenAuthorizer
+	adds []string
+}
 
-func (emptyAuthorizer) Authorize(context.Context, *http.Request) error { return nil }
+func (k *addingAuthorizer) Authorize(_ context.Context, r *http.Request) error {
+	if len(k.adds) == 0 {
+		return nil
+	}
+	if k.adds[0] != "" {
+		r.Header.Set("Authorization", k.adds[0])
+	}
+	k.adds = k.adds[1:]
+	return nil
+}
+
+func (k *addingAuthorizer) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
+	return true, nil
+}
+
+// An addingBearer is also a Bearer.
+type addingBearer struct {
+	tokenBearer
+	adds transport.Authorizer
+}
+
+func (b *addingBearer) Authorize(ctx context.Context, r *http.Request) error {
+	return b.adds.Authorize(ctx, r)
+}
+
+func (b *addingBearer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
+	return b.adds.Challenged(ctx, r, refused)
+}
 
 // After a fallback to HTTP+SSE, the GET request and the messages are authorized too.
 //

@@ -256,7 +256,6 @@ func (r *httpRequest) isForeign(refused *transport.StatusError, body []byte) boo
 		return true
 	}
 	// It has sent a message, or asks to come back later, so it is the server, and is alive.
-	r.foreign = false
 	r.to.reads.Note()
 	return false
 }
@@ -264,7 +263,7 @@ func (r *httpRequest) isForeign(refused *transport.StatusError, body []byte) boo
 // countRefused counts a refusal that names no message. Some servers respond so, instead
 // of with 404, when they do not know the session. Two in a row are taken to mean that.
 func (r *httpRequest) countRefused(refused *transport.StatusError) {
-	if r.fatal != nil || !r.inSession || refused.Status != http.StatusBadRequest || refused.Fault == nil {
+	if !r.inSession || refused.Status != http.StatusBadRequest || refused.Fault == nil {
 		return
 	}
 	r.to.mu.Lock()

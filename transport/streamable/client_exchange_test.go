@@ -104,7 +104,7 @@ func TestCredentialsOfTheURL(t *testing.T) {
 	}
 }
 
-// A RoundTripper that adds a header to a request changes that request only.
+// A RoundTripper that adds a header to a request, or changes its URL, changes that request only.
 //
 // Guarantees: G-0058.1
 func TestARoundTripperMayAddHeaders(t *testing.T) {
@@ -149,7 +149,7 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 			added := 0
 			adding.seen.Range(func(_, again any) bool {
 				if added++; again.(bool) {
-					t.Error("a request has the header of another, want its own only")
+					t.Error("a request has the header or the URL of another, want its own only")
 				}
 				return true
 			})
@@ -160,7 +160,7 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 	}
 }
 
-// A headerTripper adds a header to the request that it gets.
+// A headerTripper adds a header and a fragment to the request that it gets.
 type headerTripper struct {
 	http.RoundTripper
 	seen *sync.Map
@@ -168,8 +168,9 @@ type headerTripper struct {
 
 func (a headerTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	_, again := maps.Clone(req.Header)["X-Added"]
-	a.seen.Store(req, again)
+	a.seen.Store(req, again || req.URL.Fragment != "")
 	req.Header.Set("X-Added", "1")
+	req.URL.Fragment = "added"
 	return a.RoundTripper.RoundTrip(req)
 }
 

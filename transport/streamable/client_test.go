@@ -24,6 +24,14 @@ func TestOpenRefusesInvalidURLs(t *testing.T) {
 	}
 }
 
+// A client is named after the host of its server. Its requests mirror arguments in headers.
+func TestTraitsOfAClient(t *testing.T) {
+	want := transport.Traits{Name: "host:8080", Endpoint: "https://host:8080", MirrorsArguments: true}
+	if got := (&Client{URL: "https://user:secret@host:8080/mcp?key=1"}).Traits(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 // elsewhere returns a server that must get no request.
 func elsewhere(t *testing.T) string {
 	return serve(t, func(_ http.ResponseWriter, req *http.Request) { t.Errorf("asked elsewhere: %v", req.Header) })

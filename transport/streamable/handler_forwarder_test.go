@@ -127,3 +127,49 @@ func TestAPanicOfARouterIsNotHidden(t *testing.T) {
 	_, err := forwarding(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("at the disco") })).Forward(t.Context(), "there", getTask("there.1"))
 	t.Errorf("got %v, want a panic", err)
 }
+
+// Only a request of a session for a task, where there are other nodes, can be sent to another node in the name of its client.
+//
+// Guarantees: G-0075.4
+func TestWhichRequestsTheirServerCanForward(t *testing.T) {
+	task := func(method string) string {
+		return `{"jsonrpc":"2.0","id":5,"method":"` + method + `","params":{"taskId":"here.1"}}`
+	}
+	for name, test := range map[string]struct {
+		alone, modern bool
+		body          string
+		want          bool
+	}{
+		"a task":                  {false, false, task("tasks/get"), true},
+		"cancelling it":           {false, false, task("tasks/cancel"), true},
+		"another request":         {false, false, echoBody, false},
+		"a task of a single node": {true, false, task("tasks/get"), false},
+		"a modern request":        {false, true, modernBody("tasks/get", `"taskId":"here.1",`), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := HandlerOptions{Router: &Nodes{Self: "here"}}
+			if test.alone {
+				o.Router = nil
+			}
+			inBubble(t, o, false, func(t *testing.T, b *bench) {
+				session, p := b.begin()
+				lines := []string{headerSession + ": " + session}
+				if test.modern {
+					lines = modernHeader("tasks/get", "Mcp-Name: here.1")
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				_, done := b.serve(ctx, "POST", test.body, lines...)
+				if test.modern {
+					p = b.peer(t, 1)
+				}
+				in := p.received[len(p.received)-1]
+				if _, can := in.Origin.Exchange.(transport.Forwarder); can != test.want {
+					t.Errorf("%s can be forwarded: %t, want %t", in.Message.Method, can, test.want)
+				}
+				leave()
+				<-done
+				p.returned(0)
+			})
+		})
+	}
+}

@@ -311,6 +311,23 @@ func TestAnExpiredSessionIsALoss(t *testing.T) {
 	}
 }
 
+// A new connection that breaks before the response is no failed dial: the server is there.
+//
+// Guarantees: G-0022.5
+func TestBrokenConnectionsAreNoFailedDials(t *testing.T) {
+	r := open(t, &Client{HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, URL: serve(t, func(_ http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		panic(http.ErrAbortHandler)
+	})})
+	for n := range 2 * maxFailedDials {
+		r.call(1+n, 1)
+		if f := r.failure(n); f.Tag != transport.Tag(1+n) || f.Unsent {
+			t.Errorf("got %+v", f)
+		}
+	}
+	r.wantQuietAfter(t, 2*maxFailedDials)
+}
+
 // A link whose session has expired waits a moment for what the server says of its other messages: those that it refuses
 // were not executed. The GET stream does not delay the loss.
 //
