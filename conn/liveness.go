@@ -157,7 +157,7 @@ func (c *core) watchPeer(now instant, ev *event) {
 func (c *core) giveUpPeer(now instant, ev *event) {
 	l := &c.liveness
 	if !c.detaches {
-		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.readAt)}, ev.random, 0, nil)
+		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", (now - l.readAt).Round(time.Millisecond))}, ev.random, 0, nil)
 		return
 	}
 	c.forgetProbe(now)

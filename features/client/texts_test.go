@@ -68,7 +68,7 @@ func TestTextsOfErrorsAreThoseOfTheGuide(t *testing.T) {
 		"tools/call: jsonrpc: error -32602: unknown tool":                                                                              call(conn.PeerError, conn.Sent, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "unknown tool"}),
 		"client: connect: unreachable: connection refused (127.0.0.1:9); gave up after 3 attempts since 12:00:07: no server within 5s": gaveUp,
 		`client: connect: "adder" exited with status 3: no API key`:                                                                    failed,
-		`client: connect: start "addr": executable file not found in $PATH`:                                                            connectFails(conn.Reason{Kind: conn.ExecutableMissing, Err: &transport.StartError{Command: "addr", Err: exec.ErrNotFound}}),
+		`client: connect: start "adder": exec: "adder": executable file not found in $PATH`:                                            connectFails(conn.Reason{Kind: conn.ExecutableMissing, Err: &transport.StartError{Command: "adder", Err: &exec.Error{Name: "adder", Err: exec.ErrNotFound}}}),
 		"client: connect: no handshake within 10s":                                                                                     connectFails(conn.Reason{Kind: conn.InitTimedOut, Err: errors.New("no handshake within 10s")}),
 		"client: connect: auth required: server/discover: HTTP status 401":                                                             connectFails(conn.Reason{Kind: conn.AuthRequired, Err: shaking(&transport.StatusError{Status: 401}).Err}),
 	} {

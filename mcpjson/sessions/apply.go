@@ -17,7 +17,7 @@ type Changes struct {
 	Started   []string
 	Restarted []string
 	Stopped   []string // in the order of their names
-	Failed    []string // servers that have mistakes or could not be started
+	Failed    []string // whose entry has a mistake; if only its command does not exist, a server is in Started, and its session in backoff
 }
 
 // Apply makes the Set run exactly those servers of the file that are not disabled. It

@@ -1,10 +1,14 @@
 package zaplog_test
 
 import (
+	"context"
 	"errors"
 
 	"go.uber.org/zap"
 
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/zaplog"
 )
@@ -20,4 +24,14 @@ func ExampleHooks() {
 	// Output:
 	// {"level":"warn","msg":"protocol violation","conn":"weather","epoch":1,"reason":"not JSON","shape":"unknown","size":12,"error":"not JSON"}
 	// {"level":"debug","msg":"late reply","conn":"weather","epoch":2,"id":41}
+}
+
+// A client whose connections log with zap.
+func ExampleHooks_client() {
+	logger := zap.Must(zap.NewProduction())
+	defer logger.Sync()
+	c := client.New(protocol.Implementation{Name: "program", Version: "1.0"}, client.Options{
+		Conn: conn.Tuning{Name: "weather", Hooks: zaplog.Hooks(logger)},
+	})
+	defer c.Close(context.Background())
 }

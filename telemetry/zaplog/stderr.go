@@ -17,7 +17,7 @@ import (
 //
 // Close logs the last line if it has no newline. The writer is safe for concurrent use,
 // but if several children write at the same time, their lines may mix.
-func Stderr(logger *zap.Logger) io.WriteCloser { return &stderr{logger: logger} }
+func Stderr(logger *zap.Logger) io.WriteCloser { return &stderr{logger: anonymous(logger)} }
 
 type stderr struct {
 	logger *zap.Logger

@@ -81,7 +81,13 @@ import (
 
 // Hooks returns hooks that write to the logger. If the level of a line is disabled,
 // only the check of the level takes time. The caller owns the logger and must sync it.
-func Hooks(logger *zap.Logger) telemetry.Hooks { return lines.Hooks(sink{logger}) }
+// Lines have no caller and no stack of their own, since those would be of this package.
+func Hooks(logger *zap.Logger) telemetry.Hooks { return lines.Hooks(sink{anonymous(logger)}) }
+
+// anonymous returns the logger without what it adds of its caller.
+func anonymous(logger *zap.Logger) *zap.Logger {
+	return logger.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))
+}
 
 // sink writes lines with zap.
 type sink struct{ logger *zap.Logger }

@@ -26,6 +26,29 @@ func observed(level zapcore.Level) (telemetry.Hooks, *observer.ObservedLogs) {
 	return zaplog.Hooks(zap.New(core)), logs
 }
 
+// A line says nothing of where in Bowline it was written, whatever the program's logger adds to its own lines.
+func TestLinesHaveNoCaller(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	logger := zap.New(core, zap.Development(), zap.AddCaller(), zap.AddStacktrace(zap.DebugLevel))
+	zaplog.Hooks(logger).LateReply(telemetry.Reply{Conn: "weather"})
+	child := zaplog.Stderr(logger)
+	if _, err := child.Write([]byte("line\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logger.Info("own")
+	for i, entry := range logs.All() {
+		if own := i == 2; entry.Caller.Defined != own || (entry.Stack != "") != own {
+			t.Errorf("%q has the caller %q and the stack %q", entry.Message, entry.Caller, entry.Stack)
+		}
+	}
+	if logs.Len() != 3 {
+		t.Errorf("there are %d lines, want 3", logs.Len())
+	}
+}
+
 var errBroken = errors.New("broken")
 
 // TestClosing pins which reasons of package conn are good ends.
