@@ -420,3 +420,45 @@ func TestWhatIsUnsentAfterAFallback(t *testing.T) {
 		t.Errorf("lost %+v, and failed %v; want the two that were not posted in their order", loss, r.failed)
 	}
 }
+
+// After a fallback, a message that the server refuses fails, and a queue that was full is reported to have room.
+//
+// Guarantees: G-0034.9
+func TestReportsAfterAFallback(t *testing.T) {
+	arrived, accept := make(chan struct{}, 1), make(chan struct{})
+	s := newSSEServer()
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		switch {
+		case strings.Contains(string(body), "n/refused"):
+			w.WriteHeader(http.StatusBadRequest)
+		case strings.Contains(string(body), "n/held"):
+			arrived <- struct{}{}
+			hold(req, accept)
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			req.Body = io.NopCloser(strings.NewReader(string(body)))
+			s.ServeHTTP(w, req)
+		}
+	})
+	r.link.Grant(transport.Main, 1)
+	r.request(1, 1, initialize)
+	stream(<-s.streams, "data: "+initializeResult+"\n\n")
+	r.wantFrame(0, transport.Main, initializeResult, false)
+	r.send(2, notification("n/refused"))
+	var refused *transport.StatusError
+	if f := r.failure(0); f.Tag != 2 || !f.Unsent || !errors.As(f.Err, &refused) || refused.Status != http.StatusBadRequest {
+		t.Errorf("got %+v, want the refusal of the message", f)
+	}
+	r.send(0, notification("n/held"))
+	receive(t, "the message that is held", arrived)
+	var err error
+	for n := 0; err == nil && n < 2*parts.DefaultFrames; n++ {
+		err = r.link.Send(outbound(0, notification("n")))
+	}
+	if err != transport.ErrBusy || r.writable > 0 {
+		t.Errorf("with the queue full: got %v, and room was told %d times, want %v and none", err, r.writable, transport.ErrBusy)
+	}
+	close(accept)
+	r.await("room", func() bool { return r.writable > 0 })
+}

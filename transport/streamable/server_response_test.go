@@ -375,3 +375,42 @@ func TestRoomInAQueueIsToldOnce(t *testing.T) {
 }
 
 type storedOrNot interface{ newQueue() *sendQueue }
+
+// One write takes as many frames as fit into its size, and always one.
+func TestWhatOneWriteTakes(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		b.initialize()
+		q := b.peer(t, 0).link.(storedOrNot).newQueue()
+		for _, test := range []struct{ sizes, want []int }{
+			{nil, []int{0}},
+			{[]int{1}, []int{1, 0}},
+			{[]int{web.WriteSize}, []int{1, 0}},
+			{[]int{web.WriteSize - 1, 1}, []int{2, 0}},
+			{[]int{web.WriteSize - 1, 2}, []int{1, 1, 0}},
+			{[]int{web.WriteSize, 1, 2}, []int{1, 2, 0}},
+			{[]int{web.WriteSize + 1, web.WriteSize + 1}, []int{1, 1, 0}},
+			{[]int{1, web.WriteSize + 1, 1}, []int{1, 1, 1, 0}},
+			{make([]int, mostTaken+1), []int{mostTaken + 1, 0}},
+		} {
+			for n, size := range test.sizes {
+				if !q.push(transport.Outbound{Tag: transport.Tag(n), Frame: make([]byte, size)}) {
+					t.Fatalf("a frame of %d bytes has no room", size)
+				}
+			}
+			next := transport.Tag(0)
+			for _, want := range test.want {
+				frames, _ := q.take()
+				for _, frame := range frames {
+					if frame.Tag != next {
+						t.Errorf("%d: got frame %d, want %d", test.sizes, frame.Tag, next)
+					}
+					next++
+				}
+				if len(frames) != want || cap(q.taken) > mostTaken {
+					t.Errorf("%d: took %d frames, and keeps room for %d, want %d and at most %d", test.sizes, len(frames), cap(q.taken), want, mostTaken)
+				}
+				q.written(frames)
+			}
+		}
+	})
+}
