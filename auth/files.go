@@ -205,23 +205,20 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 // lockFile takes the lock of a file, among all processes. It polls, because a blocking
 // wait for a lock could not be interrupted.
 func (s *Files) lockFile(ctx context.Context, path string) (release func(), err error) {
-	file, err := private.Open(path, os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for poll := shortestPoll; ; poll = min(2*poll, longestPoll) {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), file.Close())
+			return nil, context.Cause(ctx)
 		}
-		switch locked, err := private.TryLock(file); {
-		case err != nil:
-			return nil, errors.Join(err, file.Close())
-		case locked:
+		file, err := private.Lock(path)
+		if err == nil {
 			return func() { _ = private.Unlock(file) }, nil
+		}
+		if !errors.Is(err, private.ErrLocked) {
+			return nil, err
 		}
 		timer.Reset(poll)
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -87,12 +86,12 @@ func List(path string) ([]Token, error) {
 
 // change replaces a file by one with other tokens, while no other process does.
 func change(path string, by func([]Token) ([]Token, error)) error {
-	lock, err := private.Open(path+".lock", os.O_CREATE|os.O_RDWR)
-	if err != nil {
+	lock, err := private.Lock(path + ".lock")
+	switch {
+	case errors.Is(err, private.ErrLocked):
+		return fmt.Errorf("another process changes %s: try again", path)
+	case err != nil:
 		return err
-	}
-	if held, err := private.TryLock(lock); err != nil || !held {
-		return errors.Join(err, fmt.Errorf("another process changes %s: try again", path), lock.Close())
 	}
 	defer func() { _ = private.Unlock(lock) }()
 	all, err := List(path)

@@ -38,9 +38,8 @@ const longestPath = 90 // macOS allows 103, and the socket is made under a name 
 
 var errRunning = errors.New("another gateway runs with it: stop that one, or choose another path")
 
-// listen makes the socket in a folder that only the user can enter, and moves it when it has its mode: nobody can
-// connect meanwhile.
-func listen(path string) (_ net.Listener, err error) {
+// listen makes the socket, and holds the lock beside it for as long as there is one.
+func listen(path string) (net.Listener, error) {
 	if len(path) > longestPath {
 		return nil, fmt.Errorf("the path has %d bytes, and at most %d are possible: choose a shorter one", len(path), longestPath)
 	}
@@ -51,16 +50,23 @@ func listen(path string) (_ net.Listener, err error) {
 	if err := private.CheckFolder(dir); err != nil {
 		return nil, err
 	}
-	lock, err := lockFile(path + ".lock")
-	if err != nil {
+	lock, err := private.Lock(path + ".lock")
+	switch {
+	case errors.Is(err, private.ErrLocked):
+		return nil, errRunning
+	case err != nil:
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, private.Unlock(lock))
-		}
-	}()
-	hidden, err := os.MkdirTemp(dir, ".b")
+	l, err := bind(path)
+	if err != nil {
+		return nil, errors.Join(err, private.Unlock(lock))
+	}
+	return &socket{l, path, lock}, nil
+}
+
+// bind makes a socket in a folder that only the user can enter, and moves it when it has its mode: nobody can connect meanwhile.
+func bind(path string) (*net.UnixListener, error) {
+	hidden, err := os.MkdirTemp(filepath.Dir(path), ".b")
 	if err != nil {
 		return nil, err
 	}
@@ -74,23 +80,7 @@ func listen(path string) (_ net.Listener, err error) {
 	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, path)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &socket{l, path, lock}, nil
-}
-
-// lockFile takes the lock that a gateway holds for as long as it has a socket.
-func lockFile(path string) (*os.File, error) {
-	lock, err := private.Open(path, os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	held, err := private.TryLock(lock)
-	if err == nil && !held {
-		err = errRunning
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return lock, nil
+	return l, nil
 }
 
 // A socket is a listener whose path is removed in the end. The lock is last, so that the path is never that of another.

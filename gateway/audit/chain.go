@@ -118,11 +118,11 @@ func (t *Trail) follow() {
 
 // open finds the end of the chain, and begins a new part of it.
 func (t *Trail) open() (err error) {
-	if t.lock, err = private.Open(t.path+".lock", os.O_CREATE|os.O_RDWR); err != nil {
+	switch t.lock, err = private.Lock(t.path + ".lock"); {
+	case errors.Is(err, private.ErrLocked):
+		return fmt.Errorf("another process writes to %s: each needs a file of its own, also each node of a cluster", t.path)
+	case err != nil:
 		return err
-	}
-	if held, err := private.TryLock(t.lock); err != nil || !held {
-		return errors.Join(err, fmt.Errorf("another process writes to %s: each needs a file of its own, also each node of a cluster", t.path), t.lock.Close())
 	}
 	defer func() {
 		if err != nil {

@@ -17,6 +17,23 @@ func Open(path string, flag int) (*os.File, error) {
 	return checked(path, file, err, checkOwn)
 }
 
+// Lock opens a file of this user, which it creates if there is none, and takes the file's lock among all processes. It does not wait: ErrLocked
+// says that another process, or another caller of this one, has the lock. Unlock gives it back, and so does the end of the process.
+func Lock(path string) (*os.File, error) {
+	file, err := Open(path, os.O_CREATE|os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	held, err := tryLock(file)
+	if err == nil && !held {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+	}
+	return file, nil
+}
+
 // OpenTrusted opens a file to read it whose text need not be secret, but must be that of
 // this user or of root: it fails if anybody else can write to the file. A link is followed,
 // since secrets that are mounted into a container are links.
@@ -61,6 +78,9 @@ func CheckFolder(dir string) error {
 func IsUnchanged(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
+
+// ErrLocked says that somebody else has the lock of a file.
+var ErrLocked = errors.New("it is locked")
 
 var errNoFile = errors.New("it is no file")
 

@@ -60,9 +60,8 @@ func Restrict(file *os.File) (changed bool, err error) {
 	return true, file.Chmod(0o600)
 }
 
-// TryLock takes the lock of a file among all processes, if it is free. Unlock gives it back,
-// and so does the end of the process.
-func TryLock(file *os.File) (bool, error) {
+// tryLock reports whether this process has the lock now.
+func tryLock(file *os.File) (bool, error) {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
 		return false, nil

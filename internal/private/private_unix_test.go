@@ -80,16 +80,15 @@ func TestModes(t *testing.T) {
 // Guarantees: G-0044.12
 func TestOneHoldsALock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	first, second := opened(t, path), opened(t, path)
 	for range 2 {
-		if locked, err := TryLock(first); err != nil || !locked {
-			t.Fatalf("a free lock: %v, %v", locked, err)
+		holder, err := Lock(path)
+		if err != nil {
+			t.Fatalf("a free lock: %v", err)
 		}
-		if locked, err := TryLock(second); err != nil || locked {
-			t.Fatalf("a lock that is held: %v, %v", locked, err)
+		if _, err := Lock(path); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), path) {
+			t.Fatalf("a lock that is held: %v", err)
 		}
-		first.Close()
-		first, second = second, opened(t, path)
+		holder.Close()
 	}
 }
 
@@ -141,18 +140,10 @@ func TestFolders(t *testing.T) {
 // Guarantees: G-0044.12
 func TestALockGivenBackWhileAChildStarts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	lock := func() *os.File {
-		t.Helper()
-		file, err := Open(path, os.O_CREATE|os.O_RDWR)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if held, err := TryLock(file); err != nil || !held {
-			t.Fatalf("got %v, %v, want the lock", held, err)
-		}
-		return file
+	file, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	file := lock()
 	inherited, err := unix.Dup(int(file.Fd())) // as fork does
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +152,10 @@ func TestALockGivenBackWhileAChildStarts(t *testing.T) {
 	if err := Unlock(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := Unlock(lock()); err != nil {
+	if file, err = Lock(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unlock(file); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -32,9 +32,8 @@ func checkFolder(_ string, info fs.FileInfo) error {
 // Restrict does nothing, for the same reason as isForeign.
 func Restrict(*os.File) (changed bool, err error) { return false, nil }
 
-// TryLock takes the lock of a file among all processes, if it is free. Unlock gives it back,
-// and so does the end of the process.
-func TryLock(file *os.File) (bool, error) {
+// tryLock reports whether this process has the lock now.
+func tryLock(file *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return false, nil

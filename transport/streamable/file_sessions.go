@@ -157,17 +157,12 @@ func (s *FileSessions) open() (err error) {
 // lockFolder keeps other processes out, until this one ends, in whatever way.
 func (s *FileSessions) lockFolder() error {
 	path := filepath.Join(s.dir, "lock")
-	file, err := private.Open(path, os.O_CREATE|os.O_RDWR)
+	file, err := private.Lock(path)
+	if errors.Is(err, private.ErrLocked) {
+		return &SessionFileError{s.dir, ErrSessionsInUse}
+	}
 	if err != nil {
 		return &SessionFileError{path, err}
-	}
-	locked, err := private.TryLock(file)
-	if err == nil && !locked {
-		err = ErrSessionsInUse
-	}
-	if err != nil {
-		file.Close()
-		return &SessionFileError{s.dir, err}
 	}
 	s.lock = file
 	return nil

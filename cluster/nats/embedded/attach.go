@@ -106,16 +106,11 @@ func running(folder string) (server string, err error) {
 
 // runs reports whether a process has the lock of a folder.
 func runs(folder string) bool {
-	file, err := private.Open(filepath.Join(folder, lockName), os.O_RDWR)
-	if err != nil {
-		return false
-	}
-	free, err := private.TryLock(file)
-	if free {
+	file, err := private.Lock(filepath.Join(folder, lockName))
+	if err == nil {
 		return private.Unlock(file) != nil
 	}
-	file.Close()
-	return err == nil
+	return errors.Is(err, private.ErrLocked)
 }
 
 // dialFolder connects to the server of a folder, which runs in another process.

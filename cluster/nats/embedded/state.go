@@ -103,16 +103,12 @@ func lock(folder, parent string) (*os.File, error) {
 			return nil, fmt.Errorf("embedded: folder %s: %w", dir, err)
 		}
 	}
-	file, err := private.Open(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE)
-	if err != nil {
+	file, err := private.Lock(filepath.Join(folder, lockName))
+	switch {
+	case errors.Is(err, private.ErrLocked):
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("embedded: %w", err)
-	}
-	locked, err := private.TryLock(file)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("embedded: lock %s: %w", file.Name(), err), file.Close())
-	}
-	if !locked {
-		return nil, file.Close()
 	}
 	return file, nil
 }

@@ -25,20 +25,17 @@ const maxNodes = 100
 // after a restart. The name is free when the file is closed.
 func takeName(folder string) (name string, lock *os.File, err error) {
 	for i := range maxNodes {
-		file, err := private.Open(filepath.Join(folder, "node-"+strconv.Itoa(i)), os.O_RDWR|os.O_CREATE)
+		lock, err = private.Lock(filepath.Join(folder, "node-"+strconv.Itoa(i)))
+		if errors.Is(err, private.ErrLocked) {
+			continue
+		}
 		if err != nil {
 			return "", nil, err
 		}
-		free, err := private.TryLock(file)
-		if free {
-			if name, err = nameIn(file); err != nil {
-				return "", nil, errors.Join(err, private.Unlock(file))
-			}
-			return name, file, nil
+		if name, err = nameIn(lock); err != nil {
+			return "", nil, errors.Join(err, private.Unlock(lock))
 		}
-		if err = errors.Join(err, file.Close()); err != nil {
-			return "", nil, err
-		}
+		return name, lock, nil
 	}
 	return "", nil, fmt.Errorf("%d nodes of this cluster run on this machine: name more with --node", maxNodes)
 }

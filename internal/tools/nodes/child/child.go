@@ -52,7 +52,8 @@ func Run(kind string) error {
 	defer ledger.Close()
 	c := &child{ledger: ledger}
 	if kind == One {
-		if c.lock, err = lock(os.Getenv(Lock)); err != nil {
+		// The lock ends with the process, however that ends: whoever finds it taken runs beside a server that lives.
+		if c.lock, err = private.Lock(os.Getenv(Lock)); err != nil {
 			return wrong("another process runs: %v", err)
 		}
 		defer func() { _ = private.Unlock(c.lock) }()
@@ -66,24 +67,6 @@ func (c *child) addTools(s *server.Server) {
 	for _, name := range []string{Tool, Erase} {
 		server.AddTool(s, protocol.Tool{Name: name, Description: "Writes the id of the call to a file."}, c.mark)
 	}
-}
-
-// lock locks a file for this process, and fails if another one has it. The lock ends with the process, however that ends: whoever finds it
-// taken runs beside a server that lives.
-func lock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	held, err := private.TryLock(file)
-	if err == nil && !held {
-		err = fmt.Errorf("%s is locked", path)
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
 }
 
 // wrong writes down what must not be.

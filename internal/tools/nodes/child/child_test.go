@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bowline-mcp/bowline/internal/private"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 )
 
@@ -21,7 +22,7 @@ func TestWhatMustNotBeIsNoticed(t *testing.T) {
 	t.Setenv(Violation, violations)
 	t.Setenv(Lock, filepath.Join(folder, "lock"))
 	t.Setenv(Ledger, filepath.Join(folder, "ledger"))
-	held, err := lock(os.Getenv(Lock))
+	held, err := private.Lock(os.Getenv(Lock))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestWhatMustNotBeIsNoticed(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := lock(os.Getenv(Lock)); err != nil {
+	if again, err := private.Lock(os.Getenv(Lock)); err != nil {
 		t.Errorf("after the first has ended: %v", err)
 	} else {
 		again.Close()
