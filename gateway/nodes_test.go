@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,13 +23,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// twoNodes returns the URL of two gateways, between which the requests of a client alternate, and which forward to each other. Each has the server "s".
-func twoNodes(t *testing.T, s *server.Server, back string) (url string) {
+// twoNodes returns the URL of two gateways, between which the requests of a client alternate, and which forward to each other. Each has a server "s", which of returns.
+func twoNodes(t *testing.T, of func(node string) *server.Server, back string) (url string) {
 	t.Helper()
 	path := fileOfOne(t)
 	endpoints := make(map[string]*streamable.Handler)
 	secret := []byte(strings.Repeat("k", 32))
 	for _, node := range []string{"a", "b"} {
+		s := of(node)
 		g := gateway.New(gateway.Options{
 			Each: func(m *mcpjson.Server, o *client.Options) {
 				o.ProtocolVersion, m.Transport = back, inmem.New(s.Accept, inmem.Options{})
@@ -72,7 +74,7 @@ func TestRequestsReachTheGatewayThatHasTheCall(t *testing.T) {
 				t.Cleanup(func() { s.Close(context.Background()) })
 				addAskers(s)
 				session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, withVersion(taskUser("me"), front)).
-					Connect(timeout(t), &streamable.Client{URL: twoNodes(t, s, back)})
+					Connect(timeout(t), &streamable.Client{URL: twoNodes(t, func(string) *server.Server { return s }, back)})
 				failOn(t, err)
 				t.Cleanup(func() { session.Close(context.Background()) })
 				for range 4 {
@@ -94,6 +96,39 @@ func TestRequestsReachTheGatewayThatHasTheCall(t *testing.T) {
 					t.Errorf("a task that has ended: %s", outcome(got, err))
 				}
 			})
+		}
+	}
+}
+
+// What a child asks, it alone knows: an answer that another gateway gets comes to the gateway of that child, whether the children share the secret of their
+// states or not.
+//
+// Guarantees: G-0104.3
+func TestAnswersReachTheChildThatHasAsked(t *testing.T) {
+	shared := [][]byte{[]byte(strings.Repeat("s", 32))}
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
+			for _, secrets := range []func() [][]byte{nil, func() [][]byte { return shared }} {
+				t.Run(fmt.Sprintf("%s to %s, shared %t", front, back, secrets != nil), func(t *testing.T) {
+					url := twoNodes(t, func(string) *server.Server {
+						s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Asking: server.AskingOptions{Secrets: secrets}})
+						t.Cleanup(func() { s.Close(context.Background()) })
+						addAskers(s)
+						return s
+					}, back)
+					session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, withVersion(user("me"), front)).Connect(timeout(t), &streamable.Client{URL: url})
+					failOn(t, err)
+					t.Cleanup(func() { session.Close(context.Background()) })
+					for _, tool := range []string{"s__form-waits", "s__form-reruns"} {
+						for range 3 {
+							got, err := client.Call[string](timeout(t), session, tool, map[string]any{"Ask": []string{"first", "second"}})
+							if err != nil || got != "me:first,me:second" {
+								t.Errorf("%s: %q, %v", tool, got, err)
+							}
+						}
+					}
+				})
+			}
 		}
 	}
 }

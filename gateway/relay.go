@@ -428,7 +428,7 @@ func (g *Gateway) attempt(ctx context.Context, u *upstream, c *connection, metho
 		result, err := g.send(ctx, c, session, method, params)
 		if err == nil {
 			c.hasAnswered()
-			return questionsIn(g.keepTask(ctx, u, c, session, result))
+			return questionsIn(g.keepTask(ctx, u, c, session, result), g.hasAlone(u))
 		}
 		switch fault := faultOf(err); {
 		case fault != nil:
@@ -475,8 +475,8 @@ type round struct {
 }
 
 // questionsIn returns a result, or the questions in it as those of this gateway. The state of the server goes with them, sealed: behind a
-// gateway a server cannot tell users apart.
-func questionsIn(result json.RawMessage) (json.RawMessage, *awayError, error) {
+// gateway a server cannot tell users apart. If here, only this gateway can take the answers.
+func questionsIn(result json.RawMessage, here bool) (json.RawMessage, *awayError, error) {
 	if kind, _ := jsonrpc.Member(result, "resultType"); string(kind) != `"`+protocol.ResultInputRequired+`"` {
 		return result, nil, nil
 	}
@@ -484,7 +484,13 @@ func questionsIn(result json.RawMessage) (json.RawMessage, *awayError, error) {
 	if err := protocol.Unmarshal(result, &asks); err != nil {
 		return nil, nil, &client.ResultError{Err: err}
 	}
-	return nil, nil, &server.InputRequired{Requests: asks.InputRequests, State: round{asks.RequestState}}
+	return nil, nil, &server.InputRequired{Requests: asks.InputRequests, State: round{asks.RequestState}, Here: here}
+}
+
+// hasAlone reports whether each gateway of a cluster has a process of its own of a server: another one knows nothing of what this one has asked, and cannot read
+// its states.
+func (g *Gateway) hasAlone(u *upstream) bool {
+	return g.options.Server.Node != "" && u.child && (!u.single || g.options.Exclusive == nil)
 }
 
 // withAnswers adds what a client has answered to the questions of a modern server.

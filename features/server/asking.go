@@ -41,9 +41,14 @@ func (formOption) apply(*settings) {}
 // handler runs again and finds the answers in Request.Answers and its own state in
 // Request.State. The state is encrypted: the client cannot read it, change it, use it
 // twice, or use it in another call.
+//
+// If Here is set, the handler runs again in this process only, since what it needs is
+// here. The state then names Options.Node, so that a handler with a Router forwards the
+// next round to this node from any other. If this process has ended, that round is refused.
 type InputRequired struct {
 	Requests protocol.InputRequests
 	State    any // encoded as JSON; nil: there is no state
+	Here     bool
 }
 
 func (*InputRequired) Error() string { return "server: the client has to answer first" }

@@ -131,9 +131,8 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 			return result, nil, err
 		}
 	}
-	// Also a handler with Waits may return InputRequired. Then nothing of it waits: the state names no process, and
-	// the next round runs it anew.
-	if waits && (i.given.RequestState == nil || st.Process != "") {
+	// Also a handler with Waits may return InputRequired. Then nothing of it waits, and the next round runs it anew.
+	if waits && (i.given.RequestState == nil || st.Process != "" && !st.Again) {
 		return converseWaiting(ctx, c, i, st, answers)
 	}
 	return converseRound(ctx, c, i, st, answers)
@@ -199,7 +198,7 @@ func (c *call) require(about asking.Subject, next *asking.State, required *Input
 	if err != nil {
 		return nil, err
 	}
-	return c.peer.server.askingCalls.Require(c, about, next, required.Requests, own)
+	return c.peer.server.askingCalls.Require(c, about, next, required.Requests, own, required.Here)
 }
 
 // A waitingContext is the context of a handler that waits. It ends with the call, not

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -203,6 +204,65 @@ func TestARouteReturnsQuestions(t *testing.T) {
 			t.Errorf("got %v, %v", result, err)
 		}
 	})
+}
+
+// A round that its handler wants here comes here, and nowhere else: the state names the node, another process refuses it without running the handler, and here it is
+// good for one run. That holds for a route and for a tool.
+//
+// Guarantees: G-0031.21
+func TestARoundThatIsForOneProcess(t *testing.T) {
+	var runs atomic.Int64
+	again := func(ctx context.Context) (string, error) {
+		runs.Add(1)
+		var round int
+		if _, err := server.RequestFrom(ctx).State(&round); err != nil || round == 2 {
+			return "done", err
+		}
+		return "", &server.InputRequired{State: round + 1, Requests: question("q"), Here: true}
+	}
+	for _, isRoute := range []bool{false, true} {
+		for _, name := range []string{"one", ""} {
+			process := func() *rawPeer {
+				o := server.Options{Node: name, Asking: server.AskingOptions{Fleet: name != "", Secrets: fixed(make([]byte, 32))}}
+				if isRoute {
+					o.Capabilities = protocol.ServerCapabilities{Tools: &protocol.ListCapability{}}
+					o.Route = map[string]server.RawHandler{protocol.MethodCallTool: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+						text, err := again(ctx)
+						return json.RawMessage(fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, text)), err
+					}}
+				}
+				s := newServer(o)
+				t.Cleanup(func() { s.Close(context.Background()) })
+				if !isRoute {
+					server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) { return again(ctx) })
+				}
+				return dial(t, s)
+			}
+			here, other := process(), process()
+			runs.Store(0)
+			last := here.round("t", "")
+			for round := range int64(2) {
+				if node := nodename.OfState(last.State); node != name {
+					t.Errorf("route %t: the state names %q, want %q", isRoute, node, name)
+				}
+				answers := retryParams(last.State, `"q":{"action":"accept","content":{"a":"x"}}`)
+				want := "because its node has ended"
+				if name == "" {
+					want = "the call waits on another node"
+				}
+				if got := other.round("t", answers); !got.Error.is(jsonrpc.CodeInvalidParams, want) || runs.Load() != round+1 {
+					t.Errorf("route %t, at another process: %+v after %d runs, want %q", isRoute, got, runs.Load(), want)
+				}
+				last = here.round("t", answers)
+				if got := here.round("t", answers); !got.Error.is(jsonrpc.CodeInvalidParams, "was used") || runs.Load() != round+2 {
+					t.Errorf("route %t, the same again: %+v after %d runs", isRoute, got, runs.Load())
+				}
+			}
+			if !strings.Contains(last.Text, "done") {
+				t.Errorf("route %t: it ends with %+v", isRoute, last)
+			}
+		}
+	}
 }
 
 // A call of which the program says that it does not ask cannot ask, and needs no place among those that wait. It may return questions.

@@ -102,20 +102,20 @@ func (rs *Rounds) Open(ctx context.Context, about Subject, given *protocol.Input
 	return st, answers, checkKinds(ctx, answers)
 }
 
-// MayGoOn refuses a state whose call cannot go on here. If waits, the handler of the call still runs, in the process that
+// MayGoOn refuses a state whose call cannot go on here. If waits, the handler of the call may still run, in the process that
 // the state names, and nobody else can go on.
 func (rs *Rounds) MayGoOn(ctx context.Context, st *State, waits bool) error {
 	switch {
-	case st.Process == "":
+	// Requests with this state are sent to its node. So it came to the right one, and the process there is another
+	// one than it was.
+	case st.Process != "" && st.Process != rs.process && st.Node != "":
+		return Refuse("the call is over, because its node has ended: make it anew")
+	case st.Process != "" && (st.Process != rs.process || !st.Again && !waits):
+		return Refuse("the call waits on another node, or is over: make it anew")
+	case st.Process == "" || st.Again:
 		if first, err := rs.spend(ctx, st); err != nil || !first {
 			return Refuse("the requestState was used: the call is over, make it anew")
 		}
-	// Requests with this state are sent to its node. So it came to the right one, and the process there is another
-	// one than it was.
-	case st.Process != rs.process && st.Node != "":
-		return Refuse("the call is over, because its node has ended: make it anew")
-	case !waits || st.Process != rs.process:
-		return Refuse("the call waits on another node, or is over: make it anew")
 	}
 	return nil
 }
@@ -142,8 +142,8 @@ func (rs *Rounds) spend(ctx context.Context, st *State) (bool, error) {
 	return true, nil
 }
 
-// Require ends a round with questions that a handler has returned, and its own state.
-func (rs *Rounds) Require(c Caller, about Subject, next *State, questions protocol.InputRequests, own []byte) (*protocol.InputRequired, error) {
+// Require ends a round with questions that a handler has returned, and its own state. If here, the next round must come to this process.
+func (rs *Rounds) Require(c Caller, about Subject, next *State, questions protocol.InputRequests, own []byte, here bool) (*protocol.InputRequired, error) {
 	if len(questions) == 0 && own == nil {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
 	}
@@ -157,6 +157,9 @@ func (rs *Rounds) Require(c Caller, about Subject, next *State, questions protoc
 		return nil, err
 	}
 	next.Asked, next.Own = asked.Asked(), own
+	if here {
+		next.Process, next.Again = rs.process, true
+	}
 	return rs.Ask(about, next, questions)
 }
 

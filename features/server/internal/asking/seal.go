@@ -27,7 +27,7 @@ import (
 // AES-256-GCM, so that the client can neither read nor change it. The following data is
 // authenticated but not stored: the server's name, the method, the name of the feature,
 // its arguments, and the identity of the client. So no check can be forgotten, and no
-// check makes the state longer (ADR-0031). The state of a call that waits begins with the
+// check makes the state longer (ADR-0031). The state of a call that goes on in one process begins with the
 // name of its node, in clear and authenticated, so that every node can forward it there
 // (ADR-0075).
 // A sealed state is: a version and the name of the node, in clear; then, in base64, the id of the key, a random
@@ -55,9 +55,10 @@ type State struct {
 	Asked   map[string]Digest       `json:"a,omitzero"`  // digests of the questions, by key
 	Answers protocol.InputResponses `json:"s,omitempty"` // for Reruns: the answers so far
 	Own     json.RawMessage         `json:"o,omitzero"`  // for a handler that returns InputRequired: its own state
-	Process string                  `json:"n,omitempty"` // for Waits: the process in which the handler waits
+	Process string                  `json:"n,omitempty"` // the process in which the call goes on; "": any
+	Again   bool                    `json:"g,omitempty"` // in Process the handler runs anew; else it waits there
 
-	// Node is the name of the node that sealed it, in clear; only for Waits, and "" if nodes have no names.
+	// Node is the name of the node that sealed it, in clear; only with a Process, and "" if nodes have no names.
 	Node string `json:"-"`
 }
 
@@ -180,8 +181,8 @@ func (s *Sealer) Seal(about Subject, st *State) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Only a handler that waits ties the call to this node. The next round of any other call may go to every node,
-	// and must not be sent here.
+	// Only a handler that waits, or says so, ties the call to this node. The next round of any other call may go to
+	// every node, and must not be sent here.
 	if st.Node = ""; st.Process != "" {
 		st.Node = s.Node
 	}
