@@ -25,7 +25,7 @@ func pageOf(root *cobra.Command) string {
 	page := new(strings.Builder)
 	fmt.Fprintf(page, "# The bowline command\n\n<!-- Generated from the help of the command: make docs rewrites it. -->\n\n")
 	fmt.Fprintf(page, "```text\n%s\n```\n\n", root.Long)
-	fmt.Fprintf(page, "[Install](../README.md#install) says how to get it. `bowline completion --help` explains how to\ncomplete commands, flags and names in your shell.\n\n")
+	fmt.Fprintf(page, "A gateway answers a call of a tool itself when the tool's server is away, or was lost: that is the result of a tool that failed, so status 1, and its text says whether the call may have been executed.\n\n[Install](../README.md#install) says how to get the command. `bowline completion --help` explains how to\ncomplete commands, flags and names in your shell.\n\n")
 	commands := subcommands(root)
 	fmt.Fprintf(page, "| Command | What it does |\n| --- | --- |\n")
 	for _, c := range commands {
