@@ -316,6 +316,55 @@ func TestDamagedFiles(t *testing.T) {
 	wantStored(t, openSessions(t, dir, FileSessionsOptions{}), "session 1", -1)
 }
 
+// Damage, and an end that was cut off, are logged once, when the file is opened. A whole file is not.
+//
+// Guarantees: G-0080.8
+func TestDamageIsLogged(t *testing.T) {
+	dir := testenv.Dir(t)
+	path := filepath.Join(dir, "sessions")
+	s := openSessions(t, dir, FileSessionsOptions{})
+	for n := range 2 {
+		s.Save(fmt.Sprint("session ", n), storedRecord(n, 10))
+		awaitStored(s)
+	}
+	s.Close()
+	whole := readFile(t, path)
+	damaged := bytes.Clone(whole)
+	damaged[len(sessionsMagic)+frameHead]++
+	for _, test := range []struct {
+		what string
+		file []byte
+		want string
+	}{
+		{"whole", whole, ""},
+		{"damaged", damaged, `places=1 "bytes cut off"=0`},
+		{"cut", whole[:len(whole)-1], fmt.Sprintf(`places=0 "bytes cut off"=%d`, (len(whole)-len(sessionsMagic))/2-1)},
+	} {
+		var log bytes.Buffer
+		writeFile(t, path, test.file)
+		openSessions(t, dir, FileSessionsOptions{Log: slog.New(slog.NewTextHandler(&log, nil))}).Close()
+		if text := log.String(); strings.Count(text, "was damaged") != map[bool]int{true: 1}[test.want != ""] || !strings.Contains(text, test.want) {
+			t.Errorf("%s: logged %q, want %q", test.what, text, test.want)
+		}
+	}
+}
+
+// Without options, and with those that make no sense, the defaults of the documentation count.
+func TestDefaultsOfFileSessions(t *testing.T) {
+	for _, o := range []FileSessionsOptions{{}, {MaxAge: -1, MaxBytes: -1}} {
+		s, err := OpenFileSessions(testenv.Dir(t), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.o.MaxAge != time.Hour || s.o.MaxBytes != 64<<20 || s.o.Log == nil {
+			t.Errorf("%+v: got a time of %v, %d bytes and the log %v, want an hour, 64 MiB and the default", o, s.o.MaxAge, s.o.MaxBytes, s.o.Log)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A file that consists of what looks like records costs no more time than some whole ones.
 //
 // Guarantees: G-0080.8

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,17 +18,22 @@ import (
 func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
 	const short = int64(len(echoBody))
 	for name, test := range map[string]struct {
-		length int64         // of the body; -1: it is not announced
+		body   string        // "": a request
+		length int64         // of the body; -1: it is not announced, 0: as long as it is
 		ends   time.Duration // when the call under way ends
 		status int
 		after  time.Duration
 	}{
-		"a short body":               {short, time.Second, http.StatusMisdirectedRequest, time.Second},
-		"the longest that is kept":   {web.SmallBody, time.Second, http.StatusMisdirectedRequest, time.Second},
-		"a longer one":               {web.SmallBody + 1, time.Second, http.StatusOK, 0},
-		"one of an unknown length":   {-1, time.Second, http.StatusOK, 0},
-		"a call that takes too long": {short, time.Minute, http.StatusServiceUnavailable, restorePatience},
-		"a call that ends just then": {short, restorePatience - 1, http.StatusMisdirectedRequest, restorePatience - 1},
+		"a short body":               {"", short, time.Second, http.StatusMisdirectedRequest, time.Second},
+		"the longest that is kept":   {"", web.SmallBody, time.Second, http.StatusMisdirectedRequest, time.Second},
+		"a longer one":               {"", web.SmallBody + 1, time.Second, http.StatusOK, 0},
+		"one of an unknown length":   {"", -1, time.Second, http.StatusOK, 0},
+		"a call that takes too long": {"", short, time.Minute, http.StatusServiceUnavailable, restorePatience},
+		"a call that ends just then": {"", short, restorePatience - 1, http.StatusMisdirectedRequest, restorePatience - 1},
+		"a notification":             {notification("n"), 0, time.Second, http.StatusAccepted, 0},
+		"a response":                 {result(5), 0, time.Second, http.StatusAccepted, 0},
+		"no message":                 {"{", 0, time.Second, http.StatusBadRequest, 0},
+		"a broken batch":             {"[" + echoBody, 0, time.Second, http.StatusBadRequest, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMesh(t, func(t *testing.T, _ *mesh, a, _, _ *meshNode) {
@@ -36,12 +42,14 @@ func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
 				a.handler.table.drain()
 				call := time.AfterFunc(test.ends, func() { p.link.Close(0) })
 				defer call.Stop()
-				body := echoBody
+				body := cmp.Or(test.body, echoBody)
 				if pad := int(test.length) - len(body); pad > 0 {
 					body = strings.Replace(body, `"a":1`, `"a":1`+strings.Repeat(" ", pad), 1)
 				}
 				r := Forwarded(newRequest("POST", body, headerSession+": "+session))
-				r.ContentLength = test.length
+				if test.length != 0 {
+					r.ContentLength = test.length
+				}
 				w, began := httptest.NewRecorder(), time.Now()
 				serveHTTP(a.handler, w, r.WithContext(r.Context()))
 				if took := time.Since(began); w.Code != test.status || took != test.after {
