@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -98,6 +99,30 @@ func TestRequestsReachTheGatewayThatHasTheCall(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A session finds the tasks of the node where it is. Who asks for one that another node has is told which that is.
+//
+// Guarantees: G-0104.3
+func TestATaskOfAnotherNodeIsNotFound(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		s, release := taskServer()
+		close(release)
+		f := newFleetFor(t, version, map[string]*server.Server{"s": s}, gateway.Options{Server: server.Options{
+			Node: "b", Asking: server.AskingOptions{Fleet: true, Secrets: func() [][]byte { return [][]byte{make([]byte, 32)} }},
+		}}, load(t, `{"mcpServers":{"s":{"command":"/bin/s"}}}`))
+		session := f.client(version, taskUser("me"))
+		elsewhere := `"a", and this session is at "b": ask in a session that begins at the node of the task`
+		if protocol.IsModern(version) {
+			elsewhere = `"a", which has ended or cannot be reached`
+		}
+		for id, want := range map[string]string{"a.X": ": its id names the node " + elsewhere, "b.X": "", "X": ""} {
+			_, err := session.Request(timeout(t), protocol.MethodGetTask, json.RawMessage(fmt.Sprintf(`{"taskId":%q}`, id)))
+			if want = fmt.Sprintf("unknown task %q", id) + want; err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("of %s: %v, want %s", id, err, want)
+			}
+		}
+	})
 }
 
 // What a child asks, it alone knows: an answer that another gateway gets comes to the gateway of that child, whether the children share the secret of their

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/catalogue"
 	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/internal/revision"
 	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/internal/share"
@@ -262,9 +263,23 @@ func (g *Gateway) aboutTask(method string) server.RawHandler {
 		}
 		t := g.tasks.Find(id, ownerOfTask(ctx), isModern(ctx), time.Now())
 		if t == nil || !g.reaches(ctx, t) {
-			return nil, invalid("unknown task %s", quoted(id))
+			return nil, g.unknownTask(ctx, id)
 		}
 		return g.askAbout(ctx, t, method, params)
+	}
+}
+
+// unknownTask is the error of a request about a task that its client does not have here. If the id names another node, that one may have it: a request of 2026-07-28 was
+// not forwarded there, since it cannot be reached, and one of a session goes where the session is.
+func (g *Gateway) unknownTask(ctx context.Context, id string) error {
+	own, node := g.options.Server.Node, nodename.Of(id)
+	switch {
+	case own == "" || node == "" || node == own:
+		return invalid("unknown task %s", quoted(id))
+	case isModern(ctx):
+		return invalid("unknown task %s: its id names the node %q, which has ended or cannot be reached", quoted(id), node)
+	default:
+		return invalid("unknown task %s: its id names the node %q, and this session is at %q: ask in a session that begins at the node of the task", quoted(id), node, own)
 	}
 }
 

@@ -112,7 +112,7 @@ type ServerReport struct {
 	Since       time.Time `json:"since,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff
 	LastFailure string    `json:"lastFailure,omitempty"`
-	Restarts    int       `json:"restarts"` // connections after the first one
+	Restarts    int       `json:"restarts"` // connections after the first one since it was last started, as by Restart or on demand
 	PID         int       `json:"pid,omitzero"`
 	Calls       int       `json:"calls"`          // in flight
 	P50         float64   `json:"p50Ms,omitzero"` // of the last 256 answered requests, in milliseconds, as clients have waited

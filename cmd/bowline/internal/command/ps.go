@@ -26,8 +26,9 @@ The states are
   misconfigured  its entry in the file has a mistake, and WHY says where
   stopped        by "bowline stop", or because it starts on demand and nobody uses it
 
-RESTARTS are those since the gateway started, CALLS those under way, and TOOLS those
-that are offered, also while the server is away.
+RESTARTS are those that the gateway has made by itself since the server was last
+started, with the gateway, by a command or on demand. CALLS are those under way, and
+TOOLS those that are offered, also while the server is away.
 
 If several gateways run, choose one by --file or --admin. One of a cluster knows how
 the others are, as they say themselves: --node NAME prints the servers of one, and

@@ -18,6 +18,9 @@ waits until the task has ended, or until --timeout if you set it, and prints the
 result like "bowline call". The wait survives a lost connection. With --cancel the
 command cancels the task.
 
+At a cluster of gateways, a task of 2025-11-25 is found only at the gateway at which
+"bowline call --detach" began it. The name of that one begins the id.
+
 Without an id the command lists tasks. Only servers of 2025-11-25 have such a
 list, and only for users that they can identify.`
 
