@@ -374,6 +374,36 @@ func TestRoomInAQueueIsToldOnce(t *testing.T) {
 	})
 }
 
+// A frame that was refused because its client has too much unread elsewhere may come again when its own queue is empty: otherwise
+// nothing of it would ever be written, and nobody would be told.
+func TestRoomInAnEmptyQueueIsTold(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		b.initialize()
+		link := b.peer(t, 0).link.(storedOrNot)
+		frame := transport.Outbound{Frame: make([]byte, web.WriteSize)}
+		q := link.newQueue()
+		if !q.push(frame) {
+			t.Fatal("the first frame has no room")
+		}
+		for fills := true; fills; {
+			fills = false
+			other := link.newQueue()
+			defer other.drop()
+			for other.push(frame) {
+				fills = true
+			}
+		}
+		if q.push(frame) {
+			t.Fatal("there is room for another frame, want none")
+		}
+		frames, due := q.take()
+		if !due || len(frames) != 1 {
+			t.Errorf("took %d frames, and room is told: %t, want one and true", len(frames), due)
+		}
+		q.written(frames)
+	})
+}
+
 type storedOrNot interface{ newQueue() *sendQueue }
 
 // One write takes as many frames as fit into its size, and always one.

@@ -179,6 +179,9 @@ func TestFrameAboveTheLimitIsRefused(t *testing.T) {
 	if err := s.peer(t, 0).send(t, transport.Outbound{Frame: make([]byte, 1001)}); !errors.As(err, &oversized) || oversized.Limit != 1000 || oversized.Size != 1001 {
 		t.Errorf("Send returned %v, want a *transport.OversizedError, oversized.Limit == 1000 and oversized.Size == 1001", err)
 	}
+	if err := s.peer(t, 0).send(t, transport.Outbound{Frame: make([]byte, 1000)}); errors.As(err, &oversized) {
+		t.Errorf("Send of a frame of just the limit returned %v", err)
+	}
 }
 
 // Many concurrent requests each get their own response.
