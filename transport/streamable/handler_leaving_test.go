@@ -55,6 +55,9 @@ func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
 				if took := time.Since(began); w.Code != test.status || took != test.after {
 					t.Errorf("got %d %.100s after %v, want %d after %v", w.Code, w.Body, took, test.status, test.after)
 				}
+				if checked := w.Header().Get(headerChecked); test.status == http.StatusMisdirectedRequest && checked != "" {
+					t.Errorf("the node says that it has checked the request: %q, want nothing", checked)
+				}
 				p.link.Close(0)
 				<-held
 			})
