@@ -143,6 +143,21 @@ func TestTagsThatDoNotFit(t *testing.T) {
 		"maxLength": {add[struct {
 			F string `json:"f" maxLength:"x"`
 		}, string](protocol.Tool{Name: "t"}), `field "f": tag maxLength`},
+		"maxLength of a number": {add[struct {
+			F int `json:"f" maxLength:"1"`
+		}, string](protocol.Tool{Name: "t"}), `field "f": tag maxLength: it has no effect on a field of type integer`},
+		"minimum of a text": {add[struct {
+			F string `json:"f" minimum:"1"`
+		}, string](protocol.Tool{Name: "t"}), `field "f": tag minimum: it has no effect on a field of type string`},
+		"pattern of a list": {add[struct {
+			F []string `json:"f" pattern:"a*"`
+		}, string](protocol.Tool{Name: "t"}), `field "f": tag pattern: it has no effect on a field of type null or array`},
+		"another keyword": {add[struct {
+			F []string `json:"f" maxItems:"1"`
+		}, string](protocol.Tool{Name: "t"}), `field F: the tag maxItems is not read`},
+		"a setting for a description": {add[struct {
+			F int `json:"f" jsonschema:"minimum=1"`
+		}, string](protocol.Tool{Name: "t"}), "limits are tags of their own, such as `minimum:\"1\"`"},
 		"enum of a number": {add[struct {
 			F int `json:"f" enum:"1,x"`
 		}, string](protocol.Tool{Name: "t"}), `field "f": tag enum`},

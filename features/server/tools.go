@@ -95,7 +95,7 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 // internal error.
 //
 // AddTool replaces a tool with the same name. It panics if f is nil, if the name, a schema, a
-// tag or an annotation is invalid, if the default of a tag does not fit the other tags, if a
+// tag or an annotation is invalid, if a tag would limit nothing (a length of a number, or a keyword that is not listed above), if the default of a tag does not fit the other tags, if a
 // schema cannot be derived, or if t.Execution or an option does not fit a tool, because these
 // are mistakes in the program. A name has 1 to 128 letters from A to Z and a to z, digits, "_",
 // "-" and "." (2025-11-25 server/tools). It derives no schema for options of the json tag other than

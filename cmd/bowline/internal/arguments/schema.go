@@ -165,7 +165,7 @@ func (s Schema) Options(key string) []Option {
 	return ReadOptions(raw)
 }
 
-// About describes an argument: what the schema says of it, what it allows, and its default.
+// About describes an argument: what the schema says of it, what it allows, its limits, and its default.
 func (s Schema) About(key string) string {
 	property, _ := s.Properties()[key].(Object)
 	title, _ := property["title"].(string)
@@ -181,8 +181,10 @@ func (s Schema) About(key string) string {
 		}
 		notes = append(notes, "one of: "+strings.Join(values, ", "))
 	}
-	if value, ok := property["default"]; ok {
-		notes = append(notes, "default: "+valueText(value))
+	for _, keyword := range []string{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "default"} {
+		if value, ok := property[keyword]; ok {
+			notes = append(notes, keyword+": "+render.Line(valueText(value)))
+		}
 	}
 	return strings.Join(notes, "; ")
 }

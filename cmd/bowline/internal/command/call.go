@@ -139,6 +139,7 @@ func detach(ctx context.Context, r *connect.Run, params *protocol.CallToolParams
 		if err != nil {
 			return err
 		}
+		fmt.Fprintln(r.Err, "The tool has answered at once: there is no task, and this is the result.")
 		return printResult(r, params.Name, result)
 	}
 	if r.JSON {

@@ -30,7 +30,7 @@ func TestTasksOfAServerOverHTTP(t *testing.T) {
 	bowline(t, "", "tasks", id, "--wait", "--url", url).want(t, process.ExitCallFailed, "", "cancelled")
 	bowline(t, "", "tasks", begin("0.1"), "--wait", "--url", url).want(t, 0, "computed x\n", "")
 	bowline(t, "", "call", "slow_compute", "seconds=0.1", "label=y", "--url", url).want(t, 0, "computed y\n", "")
-	bowline(t, "", "call", "greet", "name=Ada", "--detach", "--url", url).want(t, 0, "Hello, Ada!\n", "")
+	bowline(t, "", "call", "greet", "name=Ada", "--detach", "--url", url).want(t, 0, "Hello, Ada!\n", "there is no task, and this is the result")
 	bowline(t, "", "tasks", "unknown", "--url", url).want(t, process.ExitCallFailed, "", "unknown task")
 	bowline(t, "", "tasks", "--url", url).want(t, process.ExitCallFailed, "", "2026-07-28 has no tasks/list")
 	bowline(t, "", "tasks", "--wait", "--url", url).want(t, process.ExitUsage, "", "name the task")

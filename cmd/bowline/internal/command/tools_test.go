@@ -14,7 +14,7 @@ const describedTool = `{"type": "object", "required": ["unit", "to"], "propertie
 	"note": {"type": "string", "description": "what it is for\nand more"},
 	"to": {"type": "string", "title": "Who gets it"},
 	"unit": {"type": "string", "enum": ["euro", "cent"]},
-	"count": {"type": "integer", "default": 3},
+	"count": {"type": "integer", "minimum": 1, "maximum": 9, "default": 3},
 	"fast": {"type": "boolean"},
 	"tags": {"type": "array", "items": {"type": "string"}}}}`
 
@@ -28,7 +28,7 @@ Arguments:
   to     string   required  Who gets it
   unit   string   required  one of: euro, cent
   note   string   optional  what it is for
-  count  integer  optional  default: 3
+  count  integer  optional  minimum: 1; maximum: 9; default: 3
   fast   boolean  optional
   tags   array    optional
 
@@ -53,12 +53,12 @@ func TestToolsAreListedWithTheirArguments(t *testing.T) {
 // a boolean.
 func TestCompletionOfArguments(t *testing.T) {
 	for typed, want := range map[string]string{
-		"tool|":           "to=\tWho gets it\nunit=\tone of: euro, cent\nnote=\twhat it is for\ncount=\tdefault: 3\nfast=\ntags=\n:6\n", // no space, no file names
-		"tool|to=x|u":     "unit=\tone of: euro, cent\nnote=\twhat it is for\ncount=\tdefault: 3\nfast=\ntags=\n:6\n",
+		"tool|":           "to=\tWho gets it\nunit=\tone of: euro, cent\nnote=\twhat it is for\ncount=\tminimum: 1; maximum: 9; default: 3\nfast=\ntags=\n:6\n", // no space, no file names
+		"tool|to=x|u":     "unit=\tone of: euro, cent\nnote=\twhat it is for\ncount=\tminimum: 1; maximum: 9; default: 3\nfast=\ntags=\n:6\n",
 		"tool|unit=":      "unit=euro\nunit=cent\n:4\n",
 		"tool|fast=t":     "fast=true\nfast=false\n:4\n",
 		"tool|note=":      ":4\n",
-		"tool|tags:=[]|x": "to=\tWho gets it\nunit=\tone of: euro, cent\nnote=\twhat it is for\ncount=\tdefault: 3\nfast=\n:6\n",
+		"tool|tags:=[]|x": "to=\tWho gets it\nunit=\tone of: euro, cent\nnote=\twhat it is for\ncount=\tminimum: 1; maximum: 9; default: 3\nfast=\n:6\n",
 	} {
 		o := bowline(t, "", append(withPeer(t, "described", "__complete", "call"), strings.Split(typed, "|")...)...)
 		if o.want(t, 0, "", ""); o.stdout != want {

@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/audit"
@@ -97,7 +98,10 @@ func authOf(l mcpjson.Login) string {
 
 // takeTokens opens the file of tokens. That of the user's settings is the one that bowline token changes unless it is told another one.
 func (a *access) takeTokens(path string) error {
-	if path == "" {
+	option := ""
+	if path != "" {
+		option = " --file " + render.InQuotes(path)
+	} else {
 		var err error
 		if path, err = doors.TokensOfUsers(); err != nil {
 			return err
@@ -105,7 +109,7 @@ func (a *access) takeTokens(path string) error {
 	}
 	file, err := tokens.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no file of tokens, %s: bowline token add NAME makes it", path)
+		return fmt.Errorf("there is no file of tokens, %s: bowline token add NAME%s makes it", path, option)
 	} else if err != nil {
 		return err
 	}

@@ -73,6 +73,11 @@ func TestUpWithTokens(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	bowline(t, "", "up", path, "--auth", "tokens").want(t, 2, "", "bowline token add NAME makes it")
+	named := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(named, []byte(`{"mcpServers": {}, "bowline": {"auth": {"tokens": "t.json"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bowline(t, "", "up", named).want(t, 2, "", "bowline token add NAME --file '"+filepath.Join(filepath.Dir(named), "t.json")+"' makes it")
 	ada := newUser(t, "token", "add", "ada")
 	bowline(t, "", "token", "add", "ada").want(t, 2, "", "revoke it first")
 	bowline(t, "", "token", "add", "a b").want(t, 2, "", "a name has")

@@ -36,6 +36,9 @@ func describe(build *debug.BuildInfo) string {
 	if version == "" {
 		version = "(devel)"
 	}
+	if strings.HasSuffix(build.Path, "/full/bowline") { // both are called bowline
+		about = append(about, "with everything")
+	}
 	if commit, changed := commitOf(build); commit != "" {
 		if changed {
 			commit += " with changes"

@@ -86,6 +86,9 @@ func nameOf(field reflect.StructField) (name, options string, encoded bool) {
 // describeField reads the tags that have names of JSON Schema, and those that only this package
 // has. The default comes last: it has to fit what the other tags say.
 func describeField(field reflect.StructField, s *jsonschema.Schema) error {
+	if err := checkLimits(field.Tag, s); err != nil {
+		return err
+	}
 	describeTexts(field.Tag, s)
 	if err := describeBounds(field.Tag, s); err != nil {
 		return err
@@ -95,6 +98,19 @@ func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 	}
 	if err := describeDefault(field, s); err != nil {
 		return fmt.Errorf("tag default: %w", err)
+	}
+	return nil
+}
+
+// checkLimits fails for a limit of another type than the field's, which would limit nothing. A type that marshals itself may be any.
+func checkLimits(tag reflect.StructTag, s *jsonschema.Schema) error {
+	for key, types := range map[string][]string{
+		"minimum": {"integer", "number"}, "maximum": {"integer", "number"}, "minLength": {"string"}, "maxLength": {"string"}, "pattern": {"string"},
+	} {
+		has := func(one string) bool { return s.Type == one || slices.Contains(s.Types, one) }
+		if _, ok := tag.Lookup(key); ok && (s.Type != "" || s.Types != nil) && !slices.ContainsFunc(types, has) {
+			return fmt.Errorf("tag %s: it has no effect on a field of type %s", key, cmp.Or(s.Type, strings.Join(s.Types, " or ")))
+		}
 	}
 	return nil
 }

@@ -121,6 +121,20 @@ func checkField(field reflect.StructField, tag string) error {
 			return fmt.Errorf("field %q has option %q: set the schema", name, option)
 		}
 	}
+	return checkTags(field)
+}
+
+// checkTags fails for tags that look as if they limited a field, and would not: those of JSON Schema that describeField does not read, and those
+// that other packages have in the tag jsonschema.
+func checkTags(field reflect.StructField) error {
+	if key, _, isSetting := strings.Cut(field.Tag.Get("jsonschema"), "="); isSetting && !strings.ContainsAny(key, " \t\n") {
+		return fmt.Errorf("field %s: the tag jsonschema is a description, and begins with %q: limits are tags of their own, such as `minimum:\"1\"`", field.Name, key+"=")
+	}
+	for _, keyword := range []string{"exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems"} {
+		if _, ok := field.Tag.Lookup(keyword); ok {
+			return fmt.Errorf("field %s: the tag %s is not read: set the schema", field.Name, keyword)
+		}
+	}
 	return nil
 }
 
