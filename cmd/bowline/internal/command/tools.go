@@ -25,7 +25,7 @@ const toolsLong = `List the tools of a server: the name, the arguments (optional
 and the first line of the description.
 
 With NAME, show one tool: its description, its arguments with their types,
-allowed values and defaults, and an example of a call.
+allowed values, limits and defaults, and an example of a call.
 
 With --json the list, or the tool, is one JSON document on standard output, as
 the protocol has it: names, descriptions, schemas and annotations.
