@@ -95,11 +95,11 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 	}
 }
 
-// notListed says why a list of a server could not be read. One whose connection was lost is asked again when it is back, so who waits for it goes on.
+// notListed says why a list of a server could not be read. Only an answer says that nobody need wait for the list: what was broken off is asked for again when the
+// server is back.
 func (g *Gateway) notListed(of catalogue.Server, kind catalogue.Kind, err error) {
 	g.log().Warn("bowline: a list stays as it was", "server", of.Name, "list", kind, "error", err)
-	lost := []error{client.ErrLost, client.ErrUnavailable, client.ErrStale, client.ErrClosed, context.Canceled}
-	if !slices.ContainsFunc(lost, func(kind error) bool { return errors.Is(err, kind) }) {
+	if errors.As(err, new(*jsonrpc.Error)) || errors.As(err, new(*client.ResultError)) {
 		g.known.Fail(of, kind, err)
 	}
 }

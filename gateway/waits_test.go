@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,38 @@ func TestHowLongAListWaits(t *testing.T) {
 				t.Errorf("%q after %v, want %v", names, took, want)
 			}
 		}
+	})
+}
+
+// A request waits for a list although the server was restarted while it was asked for its lists: what was broken off says nothing of the server.
+//
+// Guarantees: G-0088.3
+func TestARequestWaitsForAListThatWasBrokenOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
+			Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					if r.Method == protocol.MethodListTools && asked.Add(1) == 1 {
+						<-ctx.Done()
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		server.AddResource(s, protocol.Resource{URI: "x:/it", Name: "it"}, func(context.Context) (string, error) { return "it", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		synctest.Wait()
+		restarted := make(chan struct{})
+		go func() {
+			defer close(restarted)
+			_ = f.Do(t.Context(), "a", admin.Restart) // it says that a request was cut short
+		}()
+		_, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "x:/it"})
+		failOn(t, err)
+		<-restarted
 	})
 }
 
