@@ -20,6 +20,7 @@ type Books struct {
 	Unknown  int // failed, and perhaps executed
 	Refused  int // failed otherwise: the server or the tool has answered with an error
 	Denied   int // calls that a persona forbids, which are none of those above, and that were refused
+	Limited  int // of Refused, those that were too many for a gateway at a time
 	Executed int
 	Twice    int      // calls that were executed more than once
 	Wrong    []string // what does not balance
@@ -52,6 +53,7 @@ func (b *Books) count(executed map[string]int) {
 			b.Wrong = append(b.Wrong, fmt.Sprintf("call %s has not ended", id))
 		case call.toolSaid != "":
 			b.Refused++
+			b.countLimited(call)
 		case outcome == ledger.Answered():
 			b.Answered++
 		case outcome.Delivery == conn.NotSent:
@@ -74,6 +76,12 @@ func (b *Books) count(executed map[string]int) {
 		b.Wrong = append(b.Wrong, fmt.Sprintf("%d calls were made, and %d are in a class", b.Calls, sum))
 	}
 	slices.Sort(b.Wrong)
+}
+
+func (b *Books) countLimited(call *loadCall) {
+	if call.isLimited() {
+		b.Limited++
+	}
 }
 
 func (b *Books) countExecuted() {
@@ -111,6 +119,8 @@ func (b *Books) audit(recorded trails) (wrong []string) {
 		switch times := recorded.answered[id]; {
 		case call.forbidden:
 			wrong = append(wrong, call.auditForbidden(id, times, recorded.denied[id])...)
+		case call.isLimited() && !recorded.notSent[id]:
+			wrong = append(wrong, fmt.Sprintf("call %s was refused for a limit, and no audit trail says so", id))
 		case isAnswered && times == 0:
 			wrong = append(wrong, fmt.Sprintf("call %s was answered, and no audit trail says so", id))
 		case times > 1:

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/wait"
@@ -36,15 +35,16 @@ func Chaos(ctx context.Context, o ChaosOptions) (row Row, err error) {
 	}
 	closing := sync.OnceValue(site.Close)
 	defer func() { err = errors.Join(err, closing()) }()
-	if site.behind != nil {
-		row.Fault = "gateways, " + row.Fault
-	}
-	load, err := StartLoad(ctx, o.load(site))
+	row.name(site)
+	load, err := StartLoad(ctx, LoadOptions{URL: site.URL(), Sessions: o.Clients, Busy: o.Clients, Wait: o.Wait, Between: o.Site.Lies.Between, Users: site.users()})
 	if err != nil {
 		return row, err
 	}
 	failed := site.saved(ctx)
 	load.Begin()
+	if failed == nil && site.behind != nil && o.For > 0 {
+		row.watched, failed = o.tour(ctx, load, site)
+	}
 	if failed == nil {
 		c := &chaos{site: site, random: rand.New(rand.NewPCG(o.Seed, 0)), log: o.Log, began: time.Now()}
 		failed = c.cause(ctx, o.For)
@@ -52,21 +52,28 @@ func Chaos(ctx context.Context, o ChaosOptions) (row Row, err error) {
 	unsettled := load.settleWithin(ctx, settleTimeout)
 	row.Books, err = load.Stop(ctx, site.Ledger())
 	row.judge(unsettled, 0, nil)
-	if site.behind != nil {
-		_ = closing() // then the trails are complete; the end of this has the error
-		err = errors.Join(err, row.judgeGateways(site.behind, site.machine))
-	}
+	err = errors.Join(err, row.judgeGateways(closing, site))
 	row.Took = time.Since(began)
 	return row, errors.Join(failed, err)
 }
 
-// load returns which load a site has: gateways have users, and servers none.
-func (o *ChaosOptions) load(site *Site) LoadOptions {
-	with := LoadOptions{URL: site.URL(), Sessions: o.Clients, Busy: o.Clients, Wait: o.Wait, Between: o.Site.Lies.Between}
-	if site.behind != nil {
-		with.Users = site.behind.users
+// tour has each gateway refuse more calls than a limit lets pass, and then causes each kind of fault at two nodes, one after the other, so that each node is well in one of them. What follows is
+// random, and may have some of that or not.
+func (o *ChaosOptions) tour(ctx context.Context, load *Load, site *Site) (watched, error) {
+	w := newWatch(load, site)
+	for node := range siteNodes {
+		w.crowd(ctx, node)
 	}
-	return with
+	for _, kind := range kinds {
+		for node := range siteNodes - 1 {
+			step := kind.step(node, 0)
+			fmt.Fprintf(o.Log, "      node %d: %s, while the others refuse what a persona forbids\n", node, kind.name)
+			if err := step.cause(ctx, site, func() { w.during(ctx, kind.name, step.Down) }); err != nil {
+				return w.seen, fmt.Errorf("%s of node %d: %w", kind.name, node, err)
+			}
+		}
+	}
+	return w.seen, nil
 }
 
 // chaos causes faults.
@@ -93,7 +100,8 @@ func (c *chaos) cause(ctx context.Context, d time.Duration) error {
 			continue
 		}
 		fmt.Fprintf(c.log, "%5.1f s: node %d: %s, for %.1f s\n", time.Since(c.began).Seconds(), node, kinds[kind].name, lasts.Seconds())
-		faults.Go(func() { c.end(node, kinds[kind].name, kinds[kind].cause(ctx, c.site, node, lasts)) })
+		step := kinds[kind].step(node, lasts)
+		faults.Go(func() { c.end(node, kinds[kind].name, step.cause(ctx, c.site, func() {})) })
 	}
 	faults.Wait()
 	return errors.Join(append(c.errs, context.Cause(ctx))...)
@@ -131,34 +139,11 @@ func (c *chaos) end(node int, name string, err error) {
 
 // kinds are what may happen to a node for a while.
 var kinds = []struct {
-	name  string
-	cause func(ctx context.Context, s *Site, node int, d time.Duration) error
+	name string
+	step func(node int, lasts time.Duration) Step
 }{
-	{"kill -9", func(ctx context.Context, s *Site, node int, d time.Duration) error {
-		return again(ctx, s, node, d, s.Kill(node))
-	}},
-	{"SIGTERM", func(ctx context.Context, s *Site, node int, d time.Duration) error {
-		return again(ctx, s, node, d, errors.Join(s.Signal(node, syscall.SIGTERM), s.Wait(node)))
-	}},
-	{"SIGSTOP", func(ctx context.Context, s *Site, node int, d time.Duration) error {
-		err := s.Signal(node, syscall.SIGSTOP)
-		return errors.Join(err, wait.Sleep(ctx, d), s.Signal(node, syscall.SIGCONT))
-	}},
-	{"cut off from nodes", func(ctx context.Context, s *Site, node int, d time.Duration) error {
-		door := s.door(node)
-		door.Stall()
-		defer door.Resume()
-		return wait.Sleep(ctx, d)
-	}},
-}
-
-// again starts a node that has ended after a while.
-func again(ctx context.Context, s *Site, node int, d time.Duration, err error) error {
-	if err != nil {
-		return err
-	}
-	if err := wait.Sleep(ctx, d); err != nil {
-		return err
-	}
-	return s.StartNode(ctx, node)
+	{"kill -9", killNode},
+	{"SIGTERM", endNode},
+	{"SIGSTOP", stopNode},
+	{"cut off from nodes", cutFromNodes},
 }

@@ -22,8 +22,28 @@ type Fault struct {
 	// MayLose says for which node the sessions that have begun there may be lost; nil: for none.
 	MayLose func(node string) bool
 
-	// Begin causes the fault, and returns what ends it. The site is whole when that returns.
-	Begin func(ctx context.Context, s *Site) (end func(context.Context) error, err error)
+	// Steps are what happens, one after the other. The site is whole when they have ended.
+	Steps []Step
+}
+
+// A Step is a part of a Fault.
+type Step struct {
+	Down int // the node that answers nobody meanwhile; nobody: each answers
+
+	// Begin causes it, and returns what ends it.
+	Begin func(context.Context, *Site) (end func(context.Context) error, err error)
+}
+
+const nobody = -1
+
+// cause causes a step, does something while it is in force, and ends it.
+func (s *Step) cause(ctx context.Context, site *Site, meanwhile func()) error {
+	end, err := s.Begin(ctx, site)
+	if err != nil {
+		return err
+	}
+	meanwhile()
+	return end(ctx)
 }
 
 const (
@@ -42,70 +62,77 @@ var (
 // Faults returns all faults.
 func Faults() []Fault {
 	return []Fault{
-		{Name: "node: kill -9", Setups: every, Limit: 22 * time.Second, Begin: killNode(victim)},
-		{Name: "node: SIGSTOP 27 s", Setups: every, Limit: stopped + 12*time.Second, Begin: stopNode(victim)},
-		{Name: "node: SIGTERM", Setups: every, Limit: 8 * time.Second, Begin: endNode(victim)},
-		{Name: "node with the server: kill -9", Setups: embedded, Limit: 22 * time.Second, Begin: killNode(0)},
-		{Name: "node with the server: SIGSTOP 27 s", Setups: embedded, Limit: stopped + 12*time.Second, Begin: stopNode(0)},
-		{Name: "NATS: leader killed", Setups: external, Limit: 3 * time.Second, Begin: killLeader},
-		{Name: "node cut off from NATS 25 s", Setups: external, Limit: 8 * time.Second, Begin: cutFromNATS},
-		{Name: "node cut off from nodes 10 s", Setups: every, Limit: doorShut + 5*time.Second, Begin: cutFromNodes},
-		{Name: "NATS: away 25 s", Setups: external, Limit: 3 * time.Second, Begin: awayFor(cutOff)},
-		{Name: "NATS: back with an empty disk", Setups: external, Limit: 3 * time.Second, Begin: wipeServers},
-		{Name: "NATS: back with an empty disk", Setups: embedded, Limit: 22 * time.Second, Begin: wipeHolder,
+		{Name: "node: kill -9", Setups: every, Limit: 22 * time.Second, Steps: one(killNode(victim, 0))},
+		{Name: "node: SIGSTOP 27 s", Setups: every, Limit: stopped + 12*time.Second, Steps: one(stopNode(victim, stopped))},
+		{Name: "node: SIGTERM", Setups: every, Limit: 8 * time.Second, Steps: one(endNode(victim, 0))},
+		{Name: "node with the server: kill -9", Setups: embedded, Limit: 22 * time.Second, Steps: one(killNode(0, 0))},
+		{Name: "node with the server: SIGSTOP 27 s", Setups: embedded, Limit: stopped + 12*time.Second, Steps: one(stopNode(0, stopped))},
+		{Name: "NATS: leader killed", Setups: external, Limit: 3 * time.Second, Steps: one(Step{nobody, killLeader})},
+		{Name: "node cut off from NATS 25 s", Setups: external, Limit: 8 * time.Second, Steps: one(Step{nobody, cutFromNATS})},
+		{Name: "node cut off from nodes 10 s", Setups: every, Limit: doorShut + 5*time.Second, Steps: one(cutFromNodes(victim, doorShut))},
+		{Name: "NATS: away 25 s", Setups: external, Limit: 3 * time.Second, Steps: one(awayFor(cutOff))},
+		{Name: "NATS: back with an empty disk", Setups: external, Limit: 3 * time.Second, Steps: one(Step{nobody, wipeServers})},
+		{Name: "NATS: back with an empty disk", Setups: embedded, Limit: 22 * time.Second, Steps: one(Step{0, wipeHolder}),
 			MayLose: func(node string) bool { return node == nodeName(0) }}, // it has ended with its records
-		{Name: "each node in turn: kill -9", Setups: every, Limit: 22 * time.Second, Begin: inTurn(killNode)},
-		{Name: "rolling restart", Setups: every, Limit: 8 * time.Second, Begin: inTurn(endNode)},
+		{Name: "each node in turn: kill -9", Setups: every, Limit: 22 * time.Second, Steps: inTurn(killNode)},
+		{Name: "rolling restart", Setups: every, Limit: 8 * time.Second, Steps: inTurn(endNode)},
 	}
 }
 
-type begin = func(context.Context, *Site) (func(context.Context) error, error)
+func one(s Step) []Step { return []Step{s} }
 
-func killNode(node int) begin {
-	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
-		return func(ctx context.Context) error { return s.StartNode(ctx, node) }, s.Kill(node)
+// inTurn causes a step at one node after the other.
+func inTurn(step func(node int, lasts time.Duration) Step) (all []Step) {
+	for node := range siteNodes {
+		all = append(all, step(node, 0))
 	}
+	return all
 }
 
-func stopNode(node int) begin {
-	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
-		return func(ctx context.Context) error {
-			return errors.Join(wait.Sleep(ctx, stopped), s.Signal(node, syscall.SIGCONT))
-		}, s.Signal(node, syscall.SIGSTOP)
-	}
+func killNode(node int, lasts time.Duration) Step {
+	return Step{node, func(_ context.Context, s *Site) (func(context.Context) error, error) {
+		return again(s, node, lasts), s.Kill(node)
+	}}
 }
 
-func endNode(node int) begin {
-	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
+func endNode(node int, lasts time.Duration) Step {
+	return Step{node, func(_ context.Context, s *Site) (func(context.Context) error, error) {
 		return func(ctx context.Context) error {
 			if err := s.Wait(node); err != nil {
 				return err
 			}
-			return s.StartNode(ctx, node)
+			return again(s, node, lasts)(ctx)
 		}, s.Signal(node, syscall.SIGTERM)
+	}}
+}
+
+// again starts a node that has ended after a while.
+func again(s *Site, node int, lasts time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := wait.Sleep(ctx, lasts); err != nil {
+			return err
+		}
+		return s.StartNode(ctx, node)
 	}
 }
 
-// inTurn causes a fault at one node after the other.
-func inTurn(fault func(node int) begin) begin {
-	return func(ctx context.Context, s *Site) (func(context.Context) error, error) {
-		first, err := fault(0)(ctx, s)
+func stopNode(node int, lasts time.Duration) Step {
+	return Step{node, func(_ context.Context, s *Site) (func(context.Context) error, error) {
 		return func(ctx context.Context) error {
-			if err := first(ctx); err != nil {
-				return err
-			}
-			for node := 1; node < siteNodes; node++ {
-				end, err := fault(node)(ctx, s)
-				if err == nil {
-					err = end(ctx)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}, err
-	}
+			return errors.Join(wait.Sleep(ctx, lasts), s.Signal(node, syscall.SIGCONT))
+		}, s.Signal(node, syscall.SIGSTOP)
+	}}
+}
+
+func cutFromNodes(node int, lasts time.Duration) Step {
+	return Step{nobody, func(_ context.Context, s *Site) (func(context.Context) error, error) {
+		door := s.door(node)
+		door.Stall()
+		return func(ctx context.Context) error {
+			defer door.Resume()
+			return wait.Sleep(ctx, lasts)
+		}, nil
+	}}
 }
 
 func killLeader(ctx context.Context, s *Site) (func(context.Context) error, error) {
@@ -135,21 +162,12 @@ func cutFromNATS(_ context.Context, s *Site) (func(context.Context) error, error
 	}, nil
 }
 
-func cutFromNodes(_ context.Context, s *Site) (func(context.Context) error, error) {
-	door := s.door(victim)
-	door.Stall()
-	return func(ctx context.Context) error {
-		defer door.Resume()
-		return wait.Sleep(ctx, doorShut)
-	}, nil
-}
-
-func awayFor(d time.Duration) begin {
-	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
+func awayFor(d time.Duration) Step {
+	return Step{nobody, func(_ context.Context, s *Site) (func(context.Context) error, error) {
 		return func(ctx context.Context) error {
 			return errors.Join(wait.Sleep(ctx, d), s.servers.startAll(ctx))
 		}, s.servers.close()
-	}
+	}}
 }
 
 func wipeServers(ctx context.Context, s *Site) (func(context.Context) error, error) {

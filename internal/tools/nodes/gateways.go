@@ -36,18 +36,22 @@ type gateways struct {
 	folder  string
 	lies    Lies
 	users   []User
+	watcher User // makes calls that are to be refused, and has no session of a Load
 }
 
 // openGateways makes the users, and a file for each gateway, as on machines of their own.
 func openGateways(program, folder string, lies Lies) (*gateways, error) {
 	g := &gateways{program: program, folder: folder, lies: lies}
 	for i := range siteUsers {
-		name := fmt.Sprintf("user%d", i)
-		token, err := tokens.Add(filepath.Join(folder, "tokens.json"), name, time.Time{})
+		user, err := g.addUser(fmt.Sprintf("user%d", i), i == 0)
 		if err != nil {
 			return nil, err
 		}
-		g.users = append(g.users, User{name, token, i == 0})
+		g.users = append(g.users, user)
+	}
+	var err error
+	if g.watcher, err = g.addUser("watcher", false); err != nil {
+		return nil, err
 	}
 	for node := range siteNodes {
 		if err := os.WriteFile(g.file(node), g.configuration(node), 0o600); err != nil {
@@ -55,6 +59,11 @@ func openGateways(program, folder string, lies Lies) (*gateways, error) {
 		}
 	}
 	return g, nil
+}
+
+func (g *gateways) addUser(name string, mayErase bool) (User, error) {
+	token, err := tokens.Add(filepath.Join(g.folder, "tokens.json"), name, time.Time{})
+	return User{name, token, mayErase}, err
 }
 
 func (g *gateways) file(node int) string { return filepath.Join(g.folder, nodeName(node)+".json") }
@@ -94,7 +103,7 @@ func (g *gateways) configuration(node int) []byte {
 // personas say that one user may do everything. The others have one that forbids child.Erase, and a limit, which counts for each node: they reach it when one node has all their sessions.
 func (g *gateways) personas() map[string]any {
 	all, others, denied := []string{}, []string{}, []string{child.One + "/" + child.Erase, child.Own + "/" + child.Erase}
-	for _, user := range g.users {
+	for _, user := range append(g.users[:len(g.users):len(g.users)], g.watcher) {
 		if user.MayErase {
 			all = append(all, "token "+user.Name)
 		} else {

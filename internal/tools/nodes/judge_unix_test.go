@@ -41,12 +41,14 @@ func refused() *loadCall {
 func honest() history {
 	said := ended(conn.Answered, conn.Sent)
 	said.toolSaid = "the tool has failed"
+	crowded := ended(conn.Answered, conn.Sent)
+	crowded.toolSaid = `the server "one" was not asked: at most 8 requests of one client may be under way, and as many are. It was not executed`
 	recorded := newTrails()
-	recorded.answered["1"], recorded.answered["3"], recorded.notSent["2"], recorded.denied["7"] = 1, 1, true, 1
+	recorded.answered["1"], recorded.answered["3"], recorded.notSent["2"], recorded.denied["7"], recorded.notSent["8"] = 1, 1, true, 1, true
 	return history{
 		map[string]*loadCall{
 			"1": ended(conn.Answered, conn.Sent), "2": ended(conn.LinkLost, conn.NotSent), "3": ended(conn.LinkLost, conn.Unknown),
-			"4": ended(conn.TimedOut, conn.Unknown), "5": ended(conn.PeerError, conn.Sent), "6": said, "7": refused(),
+			"4": ended(conn.TimedOut, conn.Unknown), "5": ended(conn.PeerError, conn.Sent), "6": said, "7": refused(), "8": crowded,
 		},
 		map[string]int{"1": 1, "3": 1, "6": 1}, recorded,
 	}
@@ -67,7 +69,7 @@ func TestBrokenBooksAreFound(t *testing.T) {
 		"answered, and not executed":          {func(h *history) { delete(h.executed, "1") }, "call 1, answered (sent): it was answered, and not executed"},
 		"not sent, and executed":              {func(h *history) { h.executed["2"] = 1 }, "call 2, link lost (not sent): it was not sent, and executed"},
 		"nobody's call was executed":          {func(h *history) { h.executed["9"] = 1 }, "9 was executed, and is no call"},
-		"a call has not ended":                {func(h *history) { h.calls["8"] = new(loadCall) }, "call 8 has not ended"},
+		"a call has not ended":                {func(h *history) { h.calls["0"] = new(loadCall) }, "call 0 has not ended"},
 		"a record is missing":                 {func(h *history) { delete(h.recorded.answered, "1") }, "call 1 was answered, and no audit trail says so"},
 		"two gateways have answered":          {func(h *history) { h.recorded.answered["1"] = 2 }, "call 1 was answered 2 times"},
 		"two gateways have answered, unheard": {func(h *history) { h.recorded.answered["3"] = 2 }, "call 3 was answered 2 times"},
@@ -85,6 +87,8 @@ func TestBrokenBooksAreFound(t *testing.T) {
 		"another call was denied":                {func(h *history) { h.recorded.denied["1"] = 1 }, "the audit trails say that 1 was denied, which no persona forbids"},
 		"nobody's call was denied":               {func(h *history) { h.recorded.denied["9"] = 1 }, "the audit trails say that 9 was denied, which no persona forbids"},
 		"refused by a gateway, and executed":     {func(h *history) { h.recorded.notSent["6"] = true }, "call 6 was executed 1 times, and the audit trails say that no server has got it"},
+		"a refusal for a limit has no record":    {func(h *history) { delete(h.recorded.notSent, "8") }, "call 8 was refused for a limit, and no audit trail says so"},
+		"refused for a limit, and executed":      {func(h *history) { h.executed["8"] = 1 }, "call 8 was executed 1 times, and the audit trails say that no server has got it"},
 		"a call is lost from the books of calls": {func(h *history) { delete(h.calls, "1") }, "1 was executed, and is no call"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,10 +102,31 @@ func TestBrokenBooksAreFound(t *testing.T) {
 			if (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
 				t.Errorf("got %q, want %q", wrong, c.want)
 			}
+			if r.Limited != 1 || r.Denied > 1 {
+				t.Errorf("%d calls were refused for a limit, and %d since a persona forbids them", r.Limited, r.Denied)
+			}
 			if (r.verdict() == "") != (len(r.Wrong) == 0) {
 				t.Errorf("the verdict is %q", r.verdict())
 			}
 		})
+	}
+}
+
+// A node that has not refused what it was asked to while a fault was in force is found, and one that has no limit. One that is down is not asked.
+func TestWhatIsNotRefusedIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		seen watched
+		want string
+	}{
+		"no gateways":                 {watched{}, ""},
+		"honest":                      {watched{map[string]*[siteNodes]tally{"kill -9": {{1, 1}, {0, 0}, {2, 2}}}, &[siteNodes]int{8, 1, 8}}, ""},
+		"a node has refused nothing":  {watched{map[string]*[siteNodes]tally{"kill -9": {{1, 1}, {1, 0}, {2, 2}}}, nil}, "kill -9: node 1 has refused 0 of 1 calls"},
+		"a node has refused one less": {watched{map[string]*[siteNodes]tally{"SIGSTOP": {{1, 1}, {0, 0}, {2, 1}}}, nil}, "SIGSTOP: node 2 has refused 1 of 2 calls"},
+		"a node has no limit":         {watched{nil, &[siteNodes]int{8, 8, 0}}, "node 2 has refused no call for a limit"},
+	} {
+		if wrong := strings.Join(c.seen.wrong(), "\n"); (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
+			t.Errorf("%s: got %q, want %q", name, wrong, c.want)
+		}
 	}
 }
 
@@ -253,7 +278,7 @@ func TestLiesOfGatewaysAreFound(t *testing.T) {
 			for node := range siteNodes {
 				r.calls[nodeName(node)] = ended(conn.Answered, conn.Sent)
 			}
-			err := r.judgeGateways(g, machine)
+			err := r.judgeTrails(g, machine)
 			if wrong := strings.Join(r.Wrong, "\n"); (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
 				t.Errorf("got %q, want %q", wrong, c.want)
 			}

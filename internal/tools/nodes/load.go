@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,6 +74,11 @@ type loadCall struct {
 	toolSaid  string // the error of the tool, if that has failed
 	code      int64  // of the error of the server; 0: none
 	outcome   ledger.Outcome
+}
+
+// isLimited reports whether the call was refused since its user had as many under way as the persona allows.
+func (c *loadCall) isLimited() bool {
+	return strings.Contains(c.toolSaid, "requests of one client may be under way")
 }
 
 // isDenied reports whether the call was refused as one of what does not exist.
@@ -151,11 +157,9 @@ func (l *Load) call(s *loadSession, between time.Duration) {
 
 // once makes one call, which also the end of the Load does not cancel.
 func (l *Load) once(s *loadSession) error {
-	call, began := &loadCall{}, time.Now()
+	began := time.Now()
+	call, id := l.begin(s)
 	l.mu.Lock()
-	s.calls++
-	id := callID(s.number, s.calls)
-	l.calls[id] = call
 	if s.wanted.IsZero() {
 		s.wanted = began
 	}
@@ -165,9 +169,7 @@ func (l *Load) once(s *loadSession) error {
 	answer, err := l.ask(ctx, s, id)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil && answer != id {
-		l.foreign = append(l.foreign, fmt.Sprintf("call %s has the answer %.80q", id, answer))
-	}
+	l.check(id, answer, err)
 	l.end(call, err)
 	if err != nil {
 		if len(l.failed) < keptFailures {
@@ -177,6 +179,23 @@ func (l *Load) once(s *loadSession) error {
 	}
 	l.answered(s, began)
 	return nil
+}
+
+// begin notes a call of a session, and returns its id.
+func (l *Load) begin(s *loadSession) (call *loadCall, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.calls++
+	call, id = &loadCall{}, callID(s.number, s.calls)
+	l.calls[id] = call
+	return call, id
+}
+
+// check notes an answer that is that of another call. The caller holds l.mu.
+func (l *Load) check(id, answer string, err error) {
+	if err == nil && answer != id {
+		l.foreign = append(l.foreign, fmt.Sprintf("call %s has the answer %.80q", id, answer))
+	}
 }
 
 // ask makes a call: of a server, or in turn of the two behind a gateway.
@@ -200,14 +219,10 @@ func (s *loadSession) at(tool string) string {
 	return child.Own + "__" + tool
 }
 
-// forbidden makes a call that a persona of its user forbids. A session that gets no answer but a refusal has none.
-func (l *Load) forbidden(s *loadSession) {
-	call := &loadCall{forbidden: true}
-	l.mu.Lock()
-	s.calls++
-	id := callID(s.number, s.calls)
-	l.calls[id] = call
-	l.mu.Unlock()
+// forbidden makes a call that a persona of its user forbids, and reports whether it was refused. A session that gets no answer but a refusal has none.
+func (l *Load) forbidden(s *loadSession) bool {
+	call, id := l.begin(s)
+	call.forbidden = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), callTimeout)
 	defer cancel()
 	arguments, err := json.Marshal(child.Arguments{Arguments: marks.Of(id, 0), User: s.user.Name})
@@ -218,6 +233,7 @@ func (l *Load) forbidden(s *loadSession) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.end(call, err)
+	return call.isDenied()
 }
 
 // end notes how a call has ended. The caller holds l.mu.

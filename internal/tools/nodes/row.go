@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -18,7 +19,8 @@ type Row struct {
 	Setup Setup
 	Busy  int // calls that were under way when it began
 	Books
-	Took time.Duration
+	Took    time.Duration
+	watched watched // what was refused on purpose
 
 	Wrong []string // what should not be; empty: the row is as it should be
 }
@@ -38,26 +40,40 @@ func (f *Fault) Run(ctx context.Context, o SiteOptions, busy int, wait time.Dura
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, site.Close()) }()
-	load, err := StartLoad(ctx, LoadOptions{URL: site.URL(), Sessions: busy + idleSessions, Busy: busy, First: nodeName(victim), Wait: wait})
+	closing := sync.OnceValue(site.Close)
+	defer func() { err = errors.Join(err, closing()) }()
+	row.name(site)
+	load, err := StartLoad(ctx, LoadOptions{URL: site.URL(), Sessions: busy + idleSessions, Busy: busy, First: nodeName(victim), Wait: wait, Users: site.users()})
 	if err != nil {
 		return row, err
 	}
-	var end func(context.Context) error
 	failed := site.saved(ctx)
 	if failed == nil {
 		load.Begin()
-		end, failed = f.Begin(ctx, site)
-	}
-	load.All()
-	if failed == nil {
-		failed = end(ctx)
+		row.watched, failed = f.cause(ctx, load, site)
 	}
 	unsettled := load.settleWithin(ctx, settleTimeout)
 	row.Books, err = load.Stop(ctx, site.Ledger())
 	row.judge(unsettled, f.Limit, f.MayLose)
+	err = errors.Join(err, row.judgeGateways(closing, site))
 	row.Took = time.Since(began)
 	return row, errors.Join(failed, err)
+}
+
+// cause causes the fault, and has all sessions call once it has begun. Gateways refuse meanwhile what a persona forbids.
+func (f *Fault) cause(ctx context.Context, load *Load, site *Site) (watched, error) {
+	w := newWatch(load, site)
+	for i := range f.Steps {
+		step := &f.Steps[i]
+		err := step.cause(ctx, site, func() {
+			load.All()
+			w.during(ctx, f.Name, step.Down)
+		})
+		if err != nil {
+			return w.seen, err
+		}
+	}
+	return w.seen, nil
 }
 
 func (l *Load) settleWithin(ctx context.Context, d time.Duration) error {
@@ -82,10 +98,19 @@ func (r *Row) judge(unsettled error, limit time.Duration, mayLose func(node stri
 	}
 }
 
-// judgeGateways compares what three know of the calls: clients, servers and audit trails. Each of them alone could be lied to.
+// judgeGateways closes a site, and compares what three know of the calls, if its nodes are gateways: clients, servers and audit trails. Each of them alone could be lied to.
 //
-// It says what else is wrong if the nodes were gateways, which have ended: what the servers behind them have noticed, and what the audit trails have not.
-func (r *Row) judgeGateways(g *gateways, machine func(node int) string) error {
+// It says what else is wrong: what the servers behind the gateways have noticed, what the audit trails have not, and what was not refused that should have been.
+func (r *Row) judgeGateways(closing func() error, site *Site) error {
+	if site.behind == nil {
+		return nil
+	}
+	_ = closing() // then the trails are complete; who has opened the site has the error
+	r.Wrong = append(r.Wrong, r.watched.wrong()...)
+	return r.judgeTrails(site.behind, site.machine)
+}
+
+func (r *Row) judgeTrails(g *gateways, machine func(node int) string) error {
 	noticed, err := g.wrong()
 	recorded, broken, unread := g.recorded(machine)
 	r.Wrong = append(append(r.Wrong, noticed...), broken...)
@@ -95,16 +120,29 @@ func (r *Row) judgeGateways(g *gateways, machine func(node int) string) error {
 	return errors.Join(err, unread)
 }
 
+// name says in the name of the row that its nodes are gateways.
+func (r *Row) name(site *Site) {
+	if site.behind != nil {
+		r.Fault = "gateways, " + r.Fault
+	}
+}
+
 // Print writes rows as a table, and below it what is wrong with them.
 func Print(to io.Writer, rows []Row) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "fault\tset-up\tin flight\tsessions\tlost\tgiven up\tcalls\tanswered\tnot sent\tunknown\terror\texecuted\ttwice\tdenied\toutage p50\tmax\ttook\t")
+	fmt.Fprintln(table, "fault\tset-up\tin flight\tsessions\tlost\tgiven up\tcalls\tanswered\tnot sent\tunknown\terror\texecuted\ttwice\tdenied\tlimited\toutage p50\tmax\ttook\t")
 	for _, r := range rows {
 		median, longest := r.Outage()
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Fault, r.Setup, r.Busy, r.Sessions, len(r.Lost), len(r.GivenUp),
-			r.Calls, r.Answered, r.NotSent, r.Unknown, r.Refused, r.Executed, r.Twice, r.Denied, seconds(median), seconds(longest), seconds(r.Took), r.verdict())
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Fault, r.Setup, r.Busy, r.Sessions, len(r.Lost), len(r.GivenUp),
+			r.Calls, r.Answered, r.NotSent, r.Unknown, r.Refused, r.Executed, r.Twice, r.Denied, r.Limited, seconds(median), seconds(longest), seconds(r.Took), r.verdict())
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		r.watched.print(to)
+	}
+	return nil
 }
 
 func (r *Row) verdict() string {

@@ -204,6 +204,14 @@ func (s *Site) door(node int) *Relay {
 	return s.doors[node]
 }
 
+// users returns who uses the nodes: gateways have users, and servers none.
+func (s *Site) users() []User {
+	if s.behind == nil {
+		return nil
+	}
+	return s.behind.users
+}
+
 // Ledger returns the file with the calls that were executed.
 func (s *Site) Ledger() string { return filepath.Join(s.options.Folder, "ledger") }
 

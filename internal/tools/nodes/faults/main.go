@@ -57,6 +57,7 @@ type options struct {
 	seed                uint64
 	clients             int
 	atOnce              int
+	users               bool
 	verbose             bool
 }
 
@@ -69,6 +70,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.wait, "wait", 500*time.Millisecond, "how long a call takes")
 	flag.DurationVar(&o.chaos, "chaos", 0, "cause faults at random for so long, too")
 	flag.DurationVar(&o.gateways, "gateways", 0, "cause faults at random for so long on gateways with users, too, with one embedded server")
+	flag.BoolVar(&o.users, "users", false, "cause the faults on gateways with users, too, with one embedded server")
 	flag.Uint64Var(&o.seed, "seed", 1, "decides which faults happen at random")
 	flag.IntVar(&o.clients, "clients", 50, "how many clients there are while faults happen at random")
 	flag.IntVar(&o.atOnce, "at-once", 1, "how many runs there are at a time")
@@ -120,14 +122,22 @@ func (o *options) jobs() (all []*job) {
 				continue
 			}
 			for _, busy := range o.busy {
-				all = append(all, &job{
-					name: fmt.Sprintf("%s, %d in flight", fault.Name, busy), setup: setup,
-					run: func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
-						return fault.Run(ctx, site, busy, o.wait)
-					},
-				})
+				all = append(all, o.faultJobs(fault, setup, busy)...)
 			}
 		}
+	}
+	return all
+}
+
+// faultJobs returns the runs of a fault with one set-up: with servers, and perhaps with gateways.
+func (o *options) faultJobs(fault nodes.Fault, setup nodes.Setup, busy int) (all []*job) {
+	name := fmt.Sprintf("%s, %d in flight", fault.Name, busy)
+	run := func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
+		return fault.Run(ctx, site, busy, o.wait)
+	}
+	all = append(all, &job{name: name, setup: setup, run: run})
+	if o.users && setup == nodes.OneServer {
+		all = append(all, &job{name: "gateways, " + name, setup: setup, run: ofGateways(run)})
 	}
 	return all
 }
@@ -143,17 +153,21 @@ func (o *options) chaosJobs(setups []nodes.Setup) (all []*job) {
 		}
 	}
 	if o.gateways > 0 {
-		all = append(all, &job{name: "chaos of gateways", setup: nodes.OneServer, run: o.chaosOfGateways})
+		all = append(all, &job{name: "chaos of gateways", setup: nodes.OneServer, run: ofGateways(func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
+			return nodes.Chaos(ctx, nodes.ChaosOptions{Site: site, Seed: o.seed, For: o.gateways, Clients: o.clients, Wait: o.wait, Log: os.Stderr})
+		})})
 	}
 	return all
 }
 
-// chaosOfGateways makes the run with gateways, which start this program as their servers.
-func (o *options) chaosOfGateways(ctx context.Context, site nodes.SiteOptions) (row nodes.Row, err error) {
-	if site.Child, err = os.Executable(); err != nil {
-		return row, err
+// ofGateways makes a run with gateways, which start this program as their servers.
+func ofGateways(run func(context.Context, nodes.SiteOptions) (nodes.Row, error)) func(context.Context, nodes.SiteOptions) (nodes.Row, error) {
+	return func(ctx context.Context, site nodes.SiteOptions) (row nodes.Row, err error) {
+		if site.Child, err = os.Executable(); err != nil {
+			return row, err
+		}
+		return run(ctx, site)
 	}
-	return nodes.Chaos(ctx, nodes.ChaosOptions{Site: site, Seed: o.seed, For: o.gateways, Clients: o.clients, Wait: o.wait, Log: os.Stderr})
 }
 
 // runAll makes the runs, and prints their rows.
