@@ -90,32 +90,38 @@ func prepare(root, folder string, rehearsal bool) (version string, err error) {
 }
 
 // commitAndTag commits the sums, and gives each module its tag. The commit has what the modules' zips have: who builds a
-// module of it without go.work has the others checked.
+// module of it without go.work has the others checked. Its time is that of the commit before, so that who makes the release
+// once more gets the same commit, which is in each program.
 func commitAndTag(repository, version string) (source, error) {
 	from := source{version: version}
+	when, err := command(repository, nil, "git", "show", "--no-patch", "--format=%cI", "HEAD")
+	if err != nil {
+		return from, err
+	}
+	when = strings.TrimSpace(when)
+	environment := append(os.Environ(), "GIT_AUTHOR_DATE="+when, "GIT_COMMITTER_DATE="+when)
 	steps := [][]string{{"commit", "--quiet", "--all", "--message", "Release " + version + ": the sums of its modules"}}
 	for _, folder := range released {
 		steps = append(steps, []string{"tag", "--annotate", "--message", modulePath(folder) + " " + version, tag(folder, version)})
 	}
 	for _, step := range steps {
-		if _, err := command(repository, nil, "git", step...); err != nil {
+		if _, err := command(repository, environment, "git", step...); err != nil {
 			return from, err
 		}
 	}
-	said, err := command(repository, nil, "git", "show", "--no-patch", "--format=%H %cI", "HEAD")
+	commit, err := command(repository, nil, "git", "rev-parse", "HEAD")
 	if err != nil {
 		return from, err
 	}
-	var when string
-	from.commit, when, _ = strings.Cut(strings.TrimSpace(said), " ")
+	from.commit = strings.TrimSpace(commit)
 	if from.time, err = time.Parse(time.RFC3339, when); err != nil {
 		return from, fmt.Errorf("reading when the commit was made: %w", err)
 	}
 	return from, nil
 }
 
-// buildTwice builds a program from the tagged commit; and once more from another folder, and with nothing that was compiled
-// before. Both have to be equal, byte by byte. Modules of this repository come from the proxy, and their sums are in go.sum.
+// buildTwice builds a program from the tagged commit; and once more from other folders, for another user in another time
+// zone, and with nothing that was compiled before. Both have to be equal, byte by byte. Modules of this repository come from the proxy, and their sums are in go.sum.
 func buildTwice(folder string, p program, target, version string, environment []string) (artifact, error) {
 	system, processor, _ := strings.Cut(target, "/")
 	name := strings.Join([]string{p.name, version, system, processor}, "_")
@@ -126,9 +132,10 @@ func buildTwice(folder string, p program, target, version string, environment []
 	for i, clone := range []string{"repository", "again"} {
 		environment := append(environment, "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+processor)
 		to := filepath.Join(folder, "files", name)
-		if clone == "again" { // nothing of the first build may be seen: neither its folder nor its cache
+		if clone == "again" { // nothing of the first build may be seen, and nothing of who runs it
 			to = filepath.Join(folder, name)
-			environment = append(environment, "GOCACHE="+filepath.Join(folder, "compiled"))
+			environment = append(environment, "GOCACHE="+filepath.Join(folder, "compiled"), "GOMODCACHE="+filepath.Join(folder, "modules again"),
+				"USER=another", "LOGNAME=another", "TZ=Pacific/Auckland")
 			if _, err := os.Stat(filepath.Join(folder, clone)); errors.Is(err, os.ErrNotExist) {
 				if _, err := command(folder, nil, "git", "clone", "--quiet", "repository", clone); err != nil {
 					return artifact{}, err

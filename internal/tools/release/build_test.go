@@ -42,6 +42,50 @@ func TestARequirementIsReleasedBefore(t *testing.T) {
 	}
 }
 
+// TestAReleaseIsTheSameOnceMore makes the commit and the tags of a release from two clones in different folders.
+func TestAReleaseIsTheSameOnceMore(t *testing.T) {
+	folder := t.TempDir()
+	origin := filepath.Join(folder, "origin")
+	as := []string{"-c", "user.name=n", "-c", "user.email=e@example.com", "-c", "commit.gpgsign=false"}
+	if err := os.Mkdir(origin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(origin, "go.sum"), "")
+	git := func(in string, args ...string) string {
+		t.Helper()
+		said, err := command(in, append(os.Environ(), "GIT_COMMITTER_DATE=2001-02-03T04:05:06+07:00"), "git", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return said
+	}
+	git(origin, "init", "--quiet")
+	git(origin, "add", ".")
+	git(origin, append(as, "commit", "--quiet", "--message", "m")...)
+	var froms [2]source
+	var tags [2]string
+	for i, clone := range []string{"one", "two"} {
+		in := filepath.Join(folder, clone)
+		git(folder, "clone", "--quiet", "origin", clone)
+		for _, setting := range []string{"user.name=n", "user.email=e@example.com", "commit.gpgsign=false", "tag.gpgsign=false"} {
+			name, value, _ := strings.Cut(setting, "=")
+			git(in, "config", name, value)
+		}
+		write(t, filepath.Join(in, "go.sum"), "x\n")
+		var err error
+		if froms[i], err = commitAndTag(in, "v0.1.0"); err != nil {
+			t.Fatal(err)
+		}
+		tags[i] = git(in, "show-ref", "--tags")
+	}
+	if froms[0].commit != froms[1].commit || tags[0] != tags[1] || strings.Count(tags[0], "\n") != len(released) {
+		t.Errorf("the two differ: %+v\n%s", froms, strings.Join(tags[:], "\n"))
+	}
+	if want := time.Date(2001, 2, 2, 21, 5, 6, 0, time.UTC); !froms[0].time.Equal(want) {
+		t.Errorf("the commit is of %v, want %v like the one before", froms[0].time, want)
+	}
+}
+
 func built() artifact {
 	return artifact{name: "bowline", target: "linux/amd64", sum: "0a", build: &debug.BuildInfo{
 		GoVersion: "go1.26.8", Main: debug.Module{Path: modulePath("cmd/bowline"), Version: "v0.1.0"},
