@@ -21,12 +21,10 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 		defer u.use.Release(false)
 	}
 	switch e := e.(type) {
+	case *client.Lost:
+		g.known.Forget(of) // why that process has not said what it has
 	case *client.Restored:
-		if u := g.upstream(of.Name); u != nil {
-			u.ring.Store(false)
-		}
-		g.refresh(ctx, of, session, catalogue.Kinds()...)
-		g.restored(ctx, new(connection), session)
+		g.back(ctx, of, session)
 	case *client.ToolsChanged:
 		g.refresh(ctx, of, session, catalogue.Tools)
 	case *client.PromptsChanged:
@@ -38,6 +36,16 @@ func (g *Gateway) onEvent(ctx context.Context, of catalogue.Server, session *cli
 	default:
 		g.onOther(ctx, session, e)
 	}
+}
+
+// back asks a server that is there, for the first time or again, for all that it offers.
+func (g *Gateway) back(ctx context.Context, of catalogue.Server, session *client.Session) {
+	g.known.Forget(of)
+	if u := g.upstream(of.Name); u != nil {
+		u.ring.Store(false)
+	}
+	g.refresh(ctx, of, session, catalogue.Kinds()...)
+	g.restored(ctx, new(connection), session)
 }
 
 // onOwnEvent handles what the session of an owner learns. What a server offers is learned from the shared session alone: the catalogue is one for all.

@@ -55,9 +55,8 @@ func (g *Gateway) do(ctx context.Context, name string, action admin.Action) erro
 	return err
 }
 
-// Await waits until a server of the file has been ready and has said which tools it has, and returns what it says of itself. It fails when client.Client.Connect
-// would, with the same error, or if the server does not say that within 30 s. The server goes on in any case, as Apply has started it.
-// The first lists of clients wait up to 30 s for what servers have not said until then.
+// Await waits until a server of the file has been ready and has said what it offers, and returns what it says of itself. It fails when client.Client.Connect
+// would, with the same error, or if the server does not list its tools within 30 s. The server goes on in any case, as Apply has started it.
 func (g *Gateway) Await(ctx context.Context, name string) (client.Server, error) {
 	u := g.upstream(name)
 	if u == nil {
@@ -73,12 +72,12 @@ func (g *Gateway) Await(ctx context.Context, name string) (client.Server, error)
 	if err := session.AwaitFirst(ctx); err != nil {
 		return client.Server{}, err
 	}
-	until := time.Now().Add(listTimeout)
-	g.warmUntil.Store(&until) // the first lists are whole
-	ctx, cancel := context.WithDeadline(ctx, until)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	if err := g.awaitList(ctx, name, catalogue.Tools); err != nil {
-		return client.Server{}, fmt.Errorf("gateway: the server %q: %w", name, err)
+	for _, kind := range catalogue.Kinds() {
+		if err := g.awaitList(ctx, name, kind); err != nil && kind == catalogue.Tools {
+			return client.Server{}, fmt.Errorf("gateway: the server %q: %w", name, err)
+		}
 	}
 	return session.Server(), nil
 }

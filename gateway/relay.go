@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
@@ -119,10 +120,11 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	if err := withoutAliases(params, "name", "arguments"); err != nil {
 		return catalogue.Item{}, nil, err
 	}
+	until := time.Now().Add(longestWait)
 	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
 	if !found {
 		var away *awayError
-		item, found, away = g.findLater(ctx, kind, name)
+		item, found, away = g.findLater(ctx, until, kind, name)
 		if away != nil && g.options.Audit != nil {
 			g.note(ctx, item, methodOf[kind], params, nil, away)
 		}
@@ -161,7 +163,7 @@ func (g *Gateway) missing(ctx context.Context, name string) (why string) {
 		g.sight.noteDenied(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(catalogue.Tools, name) }, catalogue.Tools)
 	}
 	if !g.sight.holds(ctx, name) {
-		_, found, away := g.findLater(ctx, catalogue.Tools, name)
+		_, found, away := g.findLater(ctx, time.Now().Add(longestWait), catalogue.Tools, name)
 		switch {
 		case found:
 			return quoted(name) + " is known only now: try again"

@@ -279,6 +279,68 @@ func TestSearchForAToolOfAServerThatHasSaidNothing(t *testing.T) {
 	}
 }
 
+// A call waits for ten seconds in all, also while the first lists still wait; and Await for one server makes no call to another one wait longer.
+//
+// Guarantees: G-0088.24, G-0088.25
+func TestHowLongACallWaitsForAServerThatHasSaidNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := gateway.Options{Each: func(_ *mcpjson.Server, o *client.Options) {
+			o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
+		}}
+		f := newFleetFor(t, protocol.LatestLegacy, two(), o, fileOf(t, "a"))
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		synctest.Wait()
+		f.reach(fails(errors.New("out of order")))
+		f.apply(fileOf(t, "a", "b"))
+		if took, away := outcomeOf(t, session, "b__who", nil); took != 10*time.Second || !strings.Contains(away, "It was not executed") {
+			t.Errorf("right after the file was read: %v, %q", took, away)
+		}
+		_, err := f.Await(t.Context(), "a")
+		failOn(t, err)
+		began := time.Now()
+		if _, err = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "zz__who"}); time.Since(began) != 0 || err == nil || !strings.Contains(err.Error(), "unknown tool") {
+			t.Errorf("a tool that no server may have, after an Await: %v, %v", time.Since(began), err)
+		}
+	})
+}
+
+// What a server could not say is forgotten with its process: the next one is asked, and a call waits for what it says.
+//
+// Guarantees: G-0088.24
+func TestWhatAnEarlierProcessCouldNotSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := server.New(protocol.Implementation{Name: "a", Version: "1"}, server.Options{
+			Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					if r.Method == protocol.MethodListTools {
+						if asked.Add(1) == 1 {
+							return nil, errors.New("the disk is full")
+						}
+						pass(time.Second)
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		server.AddTool(s, protocol.Tool{Name: "who"}, func(context.Context, struct{}) (string, error) { return "me", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		if _, away := outcomeOf(t, session, "a__who", nil); !strings.Contains(away, "the disk is full") {
+			t.Errorf("of the first process: %q", away)
+		}
+		f.apply(fileOf(t, "a")) // nothing has changed for it
+		if took, away := outcomeOf(t, session, "a__who", nil); took != 0 || !strings.Contains(away, "the disk is full") {
+			t.Errorf("after the file was read once more: %v, %q", took, away)
+		}
+		f.kill("a", true)
+		synctest.Wait()
+		if _, away := outcomeOf(t, session, "a__who", nil); away != "" {
+			t.Errorf("of the second process: %q", away)
+		}
+	})
+}
+
 // A server that refuses to say what it offers is not waited for, and a call says why.
 //
 // Guarantees: G-0088.24

@@ -137,8 +137,14 @@ func (c *Client) Start(ctx context.Context, name string, t transport.Transport) 
 
 // AwaitFirst waits until a session that Start has started has been ready, for as long as
 // Connect waits: it fails with a *ConnectError when Connect would. The session goes on
-// then, and waits for its first server.
-func (s *Session) AwaitFirst(ctx context.Context) error { return s.awaitFirst(ctx) }
+// then, and waits for its first server. A session of Connect has had its first: AwaitFirst
+// returns nil.
+func (s *Session) AwaitFirst(ctx context.Context) error {
+	if !s.patient {
+		return nil
+	}
+	return s.awaitFirst(ctx)
+}
 
 // run starts a connection in the supervisor. If patient is set, the session does not end
 // while its first server is missing.

@@ -229,6 +229,31 @@ func TestProbeThatClosesTheLinkIsNotRepeated(t *testing.T) {
 	}
 }
 
+// A session of Connect has had its first server: AwaitFirst does nothing to it, whatever its context.
+//
+// Guarantees: G-0037.4
+func TestAwaitFirstOfASessionOfConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := closingOnProbe()
+		defer s.close()
+		session, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), openFunc(s.Open))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := session.AwaitFirst(ended); err != nil {
+			t.Error(err)
+		}
+		if synctest.Wait(); session.Status().State != client.Ready {
+			t.Errorf("the session is %s", session.Status().State)
+		}
+		if err := session.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // AwaitFirst does not wait for the backoff either, if a server closes its link because of the probe. Once a session has been ready, it does not wait at all.
 //
 // Guarantees: G-0037.4

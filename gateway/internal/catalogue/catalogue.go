@@ -55,6 +55,11 @@ func (c *Catalogue) Fail(from Server, kind Kind, why error) {
 	c.replace(func(s *Snapshot) *Snapshot { return s.Fail(from, kind, why) })
 }
 
+// Forget forgets why a server has not said what it has; see [Snapshot.Forget].
+func (c *Catalogue) Forget(from Server) {
+	c.replace(func(s *Snapshot) *Snapshot { return s.Forget(from) })
+}
+
 // LearnFromOther takes over a list that another gateway has of a server, if this one knows none, or mayReplace says so of the one that it knows: in one step,
 // so that one of its own connection that comes meanwhile stays. It reports whether something else is offered now.
 func (c *Catalogue) LearnFromOther(of Server, kind Kind, list List, mayReplace func(own List) bool) bool {

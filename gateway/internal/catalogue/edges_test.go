@@ -284,7 +284,14 @@ func TestAServerThatFailsToSayWhatItHas(t *testing.T) {
 	if failed.Fail(Server{Name: "a", Identity: "another"}, Tools, nil) != failed {
 		t.Error("a server that is not there fails")
 	}
-	if again := failed.Apply(planned(all...), all); again.Failure("a", Tools) != nil {
-		t.Error("a failure outlives the file")
+	if again := failed.Apply(planned(all...), all); again.Failure("a", Tools) != full {
+		t.Error("another file is read, and a failure of a server that stays is forgotten")
+	}
+	another := []Server{{Name: "a", Identity: "another"}, b}
+	if again := failed.Apply(planned(another...), another); again.Failure("a", Tools) != nil {
+		t.Error("a failure outlives its server")
+	}
+	if forgotten := failed.Forget(a); forgotten.Failure("a", Tools) != nil || forgotten.Forget(a) != forgotten || failed.Forget(b) != failed || failed.Forget(Server{Name: "c"}) != failed {
+		t.Error("a failure is not forgotten, or another one is")
 	}
 }

@@ -41,6 +41,17 @@ func (s *Snapshot) Fail(from Server, kind Kind, why error) *Snapshot {
 	return s.replaced(i, failed, kind)
 }
 
+// Forget returns the Snapshot without why a server has not said what it has: it is another process, say, or is asked again.
+func (s *Snapshot) Forget(from Server) *Snapshot {
+	i := s.indexOf(from)
+	if i < 0 || s.servers[i].fails == nil {
+		return s
+	}
+	fresh := s.servers[i]
+	fresh.fails = nil
+	return s.replaced(i, fresh)
+}
+
 // Awaited returns the Missing ones of which nothing is known that keeps them from saying what they have.
 func (s *Snapshot) Awaited(kind Kind) []string {
 	return slices.DeleteFunc(s.Missing(kind), func(name string) bool { return s.Failure(name, kind) != nil })

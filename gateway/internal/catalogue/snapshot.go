@@ -95,7 +95,7 @@ func (s *Snapshot) Apply(plan *names.Plan, servers []Server) *Snapshot {
 	for i, one := range servers {
 		next[i] = server{Server: one}
 		if before, ok := s.server(one.Name); ok && before.Identity == one.Identity {
-			next[i].lists, next[i].pins = named(before.lists, plan, one), before.pins
+			next[i].lists, next[i].pins, next[i].fails = named(before.lists, plan, one), before.pins, before.fails
 		} else if at := slices.IndexFunc(s.gone, func(g server) bool { return g.Name == one.Name && g.Identity == one.Identity }); at >= 0 {
 			next[i].pins = s.gone[at].pins
 		}
@@ -131,11 +131,13 @@ func (s *Snapshot) indexOf(of Server) int {
 	return slices.IndexFunc(s.servers, func(one server) bool { return one.Name == of.Name && one.Identity == of.Identity })
 }
 
-// replaced returns the Snapshot with another server in a place, of which one list is another.
-func (s *Snapshot) replaced(i int, by server, kind Kind) *Snapshot {
+// replaced returns the Snapshot with another server in a place, of which the lists of some kinds are others.
+func (s *Snapshot) replaced(i int, by server, kinds ...Kind) *Snapshot {
 	next := &Snapshot{plan: s.plan, servers: slices.Clone(s.servers), gone: s.gone, merged: maps.Clone(s.merged)}
 	next.servers[i] = by
-	next.merged[kind] = merge(next.plan, next.servers, kind)
+	for _, kind := range kinds {
+		next.merged[kind] = merge(next.plan, next.servers, kind)
+	}
 	return next
 }
 

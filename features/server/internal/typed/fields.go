@@ -104,12 +104,14 @@ func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 
 // checkLimits fails for a limit of another type than the field's, which would limit nothing. A type that marshals itself may be any.
 func checkLimits(tag reflect.StructTag, s *jsonschema.Schema) error {
-	for key, types := range map[string][]string{
-		"minimum": {"integer", "number"}, "maximum": {"integer", "number"}, "minLength": {"string"}, "maxLength": {"string"}, "pattern": {"string"},
-	} {
+	number, text := []string{"integer", "number"}, []string{"string"}
+	for _, limit := range []struct {
+		key   string
+		types []string
+	}{{"minimum", number}, {"maximum", number}, {"minLength", text}, {"maxLength", text}, {"pattern", text}} {
 		has := func(one string) bool { return s.Type == one || slices.Contains(s.Types, one) }
-		if _, ok := tag.Lookup(key); ok && (s.Type != "" || s.Types != nil) && !slices.ContainsFunc(types, has) {
-			return fmt.Errorf("tag %s: it has no effect on a field of type %s", key, cmp.Or(s.Type, strings.Join(s.Types, " or ")))
+		if _, ok := tag.Lookup(limit.key); ok && (s.Type != "" || s.Types != nil) && !slices.ContainsFunc(limit.types, has) {
+			return fmt.Errorf("tag %s: it has no effect on a field of type %s", limit.key, cmp.Or(s.Type, strings.Join(s.Types, " or ")))
 		}
 	}
 	return nil
