@@ -310,15 +310,17 @@ type totals struct {
 func newTotals() *totals { return &totals{outcomes: ledger.Counts{}, faults: map[fault.Kind]int{}} }
 
 func (t *totals) add(s *soakConn) {
-	t.made += len(s.record.calls)
 	t.outcomes.Add(s.record.Reported())
-	for _, a := range s.record.calls {
-		t.executed += min(a.Executed, 1)
-		t.twice += max(a.Executed-1, 0)
-	}
-	t.asks.made += s.record.askTotals.made
-	t.asks.answered += s.record.askTotals.answered
-	t.reconnects += max(s.record.links-1, 0)
+	s.record.locked(func() { // a handler of the peer may still run
+		t.made += len(s.record.calls)
+		for _, a := range s.record.calls {
+			t.executed += min(a.Executed, 1)
+			t.twice += max(a.Executed-1, 0)
+		}
+		t.asks.made += s.record.askTotals.made
+		t.asks.answered += s.record.askTotals.answered
+		t.reconnects += max(s.record.links-1, 0)
+	})
 	t.stats.Late += s.idleStats.Late
 	t.stats.Unknown += s.idleStats.Unknown
 	t.stats.Malformed += s.idleStats.Malformed
