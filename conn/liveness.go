@@ -156,13 +156,13 @@ func (c *core) watchPeer(now instant, ev *event) {
 // with another one.
 func (c *core) giveUpPeer(now instant, ev *event) {
 	l := &c.liveness
-	if !c.detaches {
+	if c.detaches {
+		c.forgetProbe(now)
+		c.emit(effect{kind: detach, epoch: c.epoch})
+		l.begin(now, l.every, l.idle)
+	} else {
 		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", (now - l.readAt).Round(time.Millisecond))}, ev.random, 0, nil)
-		return
 	}
-	c.forgetProbe(now)
-	c.emit(effect{kind: detach, epoch: c.epoch})
-	l.begin(now, l.every, l.idle)
 }
 
 // onDoubted handles the news that something else than the peer has answered a message. The
