@@ -192,7 +192,7 @@ func (g *Gateway) reach(ctx context.Context, u *upstream, c *connection) (*clien
 }
 
 // findLater looks for a tool or prompt that nobody offers, and that may be one of a server which has not said yet what it has. It waits for such a server as
-// a call waits for one that is away. If nobody has it then, it returns what is wrong with the first of them, with what the name may mean there. What a client may
+// a call waits for one that is away, and not beyond a time. If nobody has it then, it returns what is wrong with the first of them, with what the name may mean there. What a client may
 // not see takes the same way as what does not exist: neither may be there.
 func (g *Gateway) findLater(ctx context.Context, until time.Time, kind catalogue.Kind, name string) (item catalogue.Item, found bool, away *awayError) {
 	ctx, cancel := context.WithDeadline(ctx, until)

@@ -59,9 +59,7 @@ func TestACallWaitsForAsLongAsThereIsHope(t *testing.T) {
 			then: func(f *fleet) error { f.reach(nil); return nil }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			o := gateway.Options{Each: func(_ *mcpjson.Server, o *client.Options) {
-				o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
-			}}
+			o := gateway.Options{Each: triesSoon}
 			f := newFleetWith(t, protocol.LatestLegacy, two(), o)
 			session := f.client(protocol.LatestLegacy, client.Options{})
 			synctest.Wait()
@@ -91,6 +89,11 @@ func TestACallWaitsForAsLongAsThereIsHope(t *testing.T) {
 			}
 		})
 	}
+}
+
+// triesSoon has a server that is away tried again after two seconds.
+func triesSoon(_ *mcpjson.Server, o *client.Options) {
+	o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
 }
 
 func fails(err error) opening {
@@ -170,9 +173,7 @@ func silent(t *testing.T, opens opening, b, more string) *fleet {
 
 func silentWith(t *testing.T, o gateway.Options, opens opening, b, more string) *fleet {
 	t.Helper()
-	o.Each = func(_ *mcpjson.Server, o *client.Options) {
-		o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
-	}
+	o.Each = triesSoon
 	f := newFleetFor(t, protocol.LatestLegacy, two(), o, fileOf(t, "a"))
 	synctest.Wait()
 	f.reach(opens)
@@ -284,9 +285,7 @@ func TestSearchForAToolOfAServerThatHasSaidNothing(t *testing.T) {
 // Guarantees: G-0088.24, G-0088.25
 func TestHowLongACallWaitsForAServerThatHasSaidNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := gateway.Options{Each: func(_ *mcpjson.Server, o *client.Options) {
-			o.Conn.BackoffMin, o.Conn.BackoffMax = 2*time.Second, 2*time.Second
-		}}
+		o := gateway.Options{Each: triesSoon}
 		f := newFleetFor(t, protocol.LatestLegacy, two(), o, fileOf(t, "a"))
 		session := f.client(protocol.LatestLegacy, client.Options{})
 		synctest.Wait()
