@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -68,6 +69,9 @@ func recordOf(r server.Record) audit.Record {
 	if r.Client != nil {
 		record.Client, record.Revision = programOf(r.Client), r.Client.ProtocolVersion
 	}
+	if refusesState(r.Err) {
+		record.Reason = badState
+	}
 	if _, isPerson := r.Origin.Principal.(atPage); isPerson {
 		record.Principal = Admin
 	}
@@ -75,6 +79,15 @@ func recordOf(r server.Record) audit.Record {
 		p.addTo(&record, r.Outcome)
 	}
 	return record
+}
+
+// badState does not say which of these it is: nobody can know that of a state that was not sealed for the call.
+const badState = "its requestState was changed, is of another call, user or gateway, was used, or has expired"
+
+// refusesState reports whether an error is the answer to a request whose requestState does not hold.
+func refusesState(err error) bool {
+	var fault *jsonrpc.Error
+	return errors.As(err, &fault) && protocol.IsInvalidParams(fault, protocol.ReasonRequestState)
 }
 
 // traceOf returns the ids of the trace and the span of a request: of the one in which this program serves it, or else of the one that its client names. Clients may name anything.

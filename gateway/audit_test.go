@@ -31,6 +31,13 @@ func (r *recorder) write(_ context.Context, record audit.Record) {
 	r.all = append(r.all, record)
 }
 
+// records returns a copy of all.
+func (r *recorder) records() []audit.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
 // about returns the records of a method or of an event, as texts.
 func (r *recorder) about(what string) (all []string) {
 	r.mu.Lock()

@@ -112,11 +112,8 @@ func tampered(ctx context.Context, session *client.Session, tool string) (*proto
 	if err != nil || result.InputRequired == nil {
 		return result, err
 	}
-	state := []byte(*result.InputRequired.RequestState)
-	if state[len(state)/2]++; state[len(state)/2] > 'y' {
-		state[len(state)/2] = 'b'
-	}
-	changed := string(state)
+	state := *result.InputRequired.RequestState
+	changed := flipped(state, len(state)/2)
 	answers := protocol.InputResponses{}
 	for key := range result.InputRequired.InputRequests {
 		answers[key] = &protocol.ElicitResult{Action: protocol.ElicitAccept}

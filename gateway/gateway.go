@@ -108,6 +108,7 @@ type Gateway struct {
 	lifecycle  lifecycle
 	notifier   *notifier
 	notOffered atomic.Uint64 // requests for tools
+	ofNoCall   atomic.Uint64 // requests whose requestState was refused
 	rootsAsked atomic.Bool   // by a server, which may have to hear when they are others
 	asked      limits.Clients
 	search     search.Endpoint
@@ -176,7 +177,7 @@ func (g *Gateway) serverOptions() server.Options {
 	o.RouteAsks = g.mayAsk
 	o.Route, o.OnSubscribe, o.OnUnsubscribe, o.OnLogLevel = g.routes(), g.subscribe, g.unsubscribe, g.onLogLevel
 	o.SessionContext = g.sessionContext(o.SessionContext)
-	o.Middleware = append([]server.Middleware{g.noteUsers}, o.Middleware...)
+	o.Middleware = append([]server.Middleware{g.noteUsers, g.countRefusedStates}, o.Middleware...)
 	if g.options.Audit != nil {
 		o.Audit = auditing(o.Audit, g.options.Audit, g.naming.of)
 	}
@@ -225,6 +226,17 @@ func (g *Gateway) noteUsers(next server.Handler) server.Handler {
 			}
 		}
 		return next(ctx, r)
+	}
+}
+
+// countRefusedStates is a middleware that counts requests whose requestState was refused.
+func (g *Gateway) countRefusedStates(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		result, err := next(ctx, r)
+		if err != nil && refusesState(err) && !r.Outgoing {
+			g.ofNoCall.Add(1)
+		}
+		return result, err
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // A cursor is the place in a list, and no key: with that of another user, a user gets what is there of his own list.
@@ -121,4 +124,102 @@ func TestQuestionThatAnotherUserAnswers(t *testing.T) {
 			t.Errorf("%s: its own answers lead to %q, and the tool ran %d times", back, both, runs())
 		}
 	}
+}
+
+// A requestState that does not hold is refused over HTTP whichever way that is, counted, and recorded with who has sent it, for what, and why, and without the state. The call goes on for the user that it belongs to, once.
+//
+// Guarantees: G-0088.5, G-0099.21
+func TestStatesThatDoNotHold(t *testing.T) {
+	for _, back := range []string{protocol.LatestLegacy, protocol.Latest} {
+		t.Run(back, func(t *testing.T) { statesThatDoNotHold(t, back) })
+	}
+}
+
+func statesThatDoNotHold(t *testing.T, back string) {
+	s, runs := questioner()
+	r := new(recorder)
+	f := newFleetWith(t, back, map[string]*server.Server{"a": s}, gateway.Options{Audit: r.write})
+	ada, bob := f.over(t, "ada"), f.over(t, "bob")
+	result, err := byHand(timeout(t), ada, nil, nil)
+	answers, state := answered(t, result, err)
+	behind, _ := questioner()
+	other := newFleet(t, back, map[string]*server.Server{"a": behind})
+	result, err = byHand(timeout(t), other.over(t, "ada"), nil, nil)
+	_, elsewhere := answered(t, result, err)
+
+	rows := []struct {
+		name, state, tool string
+		by                *client.Session
+		user              person
+	}{
+		{"changed at its end", (*state)[:len(*state)-1] + map[bool]string{true: "B", false: "A"}[strings.HasSuffix(*state, "A")], "a__form", ada, "ada"},
+		{"changed in its middle", flipped(*state, len(*state)/2), "a__form", ada, "ada"},
+		{"of another version", flipped(*state, 0), "a__form", ada, "ada"},
+		{"cut", (*state)[:len(*state)-8], "a__form", ada, "ada"},
+		{"empty", "", "a__form", ada, "ada"},
+		{"too long", strings.Repeat("A", 65<<10), "a__form", ada, "ada"},
+		{"of another user", *state, "a__form", bob, "bob"},
+		{"of another tool", *state, "a__sample", ada, "ada"},
+		{"of another gateway", *elsewhere, "a__form", ada, "ada"},
+		{"used", *state, "a__form", ada, "ada"},
+	}
+	for i, row := range rows {
+		if row.name == "used" {
+			if got := outcome(byHand(timeout(t), ada, answers, state)); got != protocol.ElicitAccept {
+				t.Errorf("after all that, its own user gets %s", got)
+			}
+		}
+		before := len(r.records())
+		_, err := row.by.With(client.CallOptions{ManualInput: true}).CallTool(timeout(t), &protocol.CallToolParams{
+			Name: row.tool, InputParams: protocol.InputParams{InputResponses: answers, RequestState: &row.state},
+		})
+		if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || !protocol.IsInvalidParams(fault, protocol.ReasonRequestState) {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		if refused := f.Report().StatesRefused; refused != uint64(i+1) {
+			t.Errorf("%s: the report counts %d", row.name, refused)
+		}
+		records := r.records()[before:]
+		if len(records) != 1 {
+			t.Errorf("%s: %d records", row.name, len(records))
+			continue
+		}
+		got, text := records[0], fmt.Sprintf("%+v", records[0])
+		if got.Principal != row.user.Identity() || got.Method != protocol.MethodCallTool || got.Name != row.tool || got.Code != jsonrpc.CodeInvalidParams || !strings.Contains(got.Reason, "requestState") {
+			t.Errorf("%s: %s", row.name, text)
+		}
+		if strings.Contains(text, *state) || strings.Contains(text, *elsewhere) || strings.Contains(text, "AAAA") {
+			t.Errorf("%s: the state is in the record", row.name)
+		}
+	}
+	if runs() != 1 {
+		t.Errorf("the tool ran %d times", runs())
+	}
+}
+
+// flipped returns a text with another letter in one place.
+func flipped(text string, at int) string {
+	changed := []byte(text)
+	if changed[at]++; changed[at] > 'y' {
+		changed[at] = 'b'
+	}
+	return string(changed)
+}
+
+// over returns the session of a user with the gateway over HTTP.
+func (f *fleet) over(t *testing.T, who person) *client.Session {
+	t.Helper()
+	endpoint := streamable.NewHandler(f.Server(), streamable.HandlerOptions{Check: func(r *http.Request) (streamable.Caller, *streamable.Denial) {
+		return streamable.NewCaller(person(tokenOf(r)).Identity()), nil
+	}})
+	site := httptest.NewServer(endpoint)
+	t.Cleanup(func() {
+		endpoint.Shutdown(context.Background(), site.Config)
+		site.Close()
+	})
+	to := &streamable.Client{URL: site.URL, Header: http.Header{"Authorization": {"Bearer " + string(who)}}}
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, user(string(who))).Connect(timeout(t), to)
+	failOn(t, err)
+	t.Cleanup(func() { session.Close(context.Background()) })
+	return session
 }

@@ -92,7 +92,7 @@ func TestOrderOfTheServers(t *testing.T) {
 	if want := "odd away new mistaken noted fine stopped"; strings.Join(got, " ") != want {
 		t.Errorf("the order is %q, want %s", got, want)
 	}
-	if got := (Report{Denied: map[int]uint64{401: 2}}).Denials(); got != "requests denied: 2 with status 401" {
+	if got := (Report{Denied: map[int]uint64{401: 2}, StatesRefused: 3}).Denials(); got != "requests denied: 2 with status 401, 3 whose requestState does not hold" {
 		t.Errorf("the denials are %q", got)
 	}
 }

@@ -11,13 +11,13 @@ import (
 
 // Prometheus reads what the report says. Whoever may read the report may read that, and what a server is called cannot make it another page.
 //
-// Guarantees: G-0091.19, G-0091.23, G-0097.11
+// Guarantees: G-0091.19, G-0091.23, G-0097.11, G-0099.21
 func TestMetrics(t *testing.T) {
 	s := files()
 	s.Calls, s.P50, s.P99, s.Answered, s.Unanswered, s.Waited, s.Restarts = 2, 1.5, 20, 7, 1, 0.5, 3
 	s.Limited, s.Queued, s.Known = 5, 6, noon
 	f := newFake(s, ServerReport{Name: "odd\"\n} 1\\", State: Backoff})
-	f.report.NotEnriched, f.report.AuditLost, f.report.AuditUnsent, f.report.PagesRefused = 8, 9, 10, 11
+	f.report.NotEnriched, f.report.AuditLost, f.report.AuditUnsent, f.report.PagesRefused, f.report.StatesRefused = 8, 9, 10, 11, 19
 	f.report.Denied = map[int]uint64{401: 12, 400: 13}
 	f.report.Refused, f.report.NotOffered, f.report.Clients = map[string]int64{RefusedSeveral: 4}, 14, []ClientReport{{Program: "c"}}
 	f.report.Questions = []Question{{Server: "files"}}

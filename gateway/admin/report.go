@@ -50,6 +50,8 @@ type Report struct {
 
 	Denied map[int]uint64 `json:"denied,omitzero"` // requests of clients over HTTP whose sender may not make them, such as those without a valid token, by the status of the answer
 
+	StatesRefused uint64 `json:"statesRefused,omitzero"` // requests whose requestState was changed, is of another call, user or gateway, was used, or has expired
+
 	PagesRefused int64 `json:"loginPagesRefused,omitzero"` // requests of browsers at the pages for logins of users
 }
 
@@ -76,6 +78,9 @@ func (r Report) Denials() string {
 	var all []string
 	for _, status := range slices.Sorted(maps.Keys(r.Denied)) {
 		all = append(all, fmt.Sprintf("%d with status %d", r.Denied[status], status))
+	}
+	if r.StatesRefused > 0 {
+		all = append(all, fmt.Sprintf("%d whose requestState does not hold", r.StatesRefused))
 	}
 	if r.PagesRefused > 0 {
 		all = append(all, fmt.Sprintf("%d at the pages for logins", r.PagesRefused))
