@@ -22,6 +22,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
 	"github.com/bowline-mcp/bowline/cluster/nats"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // servers are three servers that form a cluster, each in a process of its own.
@@ -80,7 +81,17 @@ func (s *servers) info(t *testing.T, n int, bucket string) *jetstream.StreamInfo
 	conn := must[*natsgo.Conn](t)(natsgo.Connect("nats://127.0.0.1", natsgo.SetCustomDialer(dial), natsgo.Token(o.Token)))
 	defer conn.Close()
 	js := must[jetstream.JetStream](t)(jetstream.New(conn))
-	return must[jetstream.Stream](t)(js.Stream(within(t), "KV_bl_test_"+bucket)).CachedInfo()
+	for { // a server that does not know yet who leads drops the question
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		stream, err := js.Stream(short, "KV_bl_test_"+bucket)
+		cancel()
+		if err == nil {
+			return stream.CachedInfo()
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("server %d about the stream of %s: %v", n, bucket, err)
+		}
+	}
 }
 
 type dialerFunc func() (net.Conn, error)
@@ -115,7 +126,12 @@ func (s *servers) awaitCurrent(t *testing.T, bucket string) {
 		if current {
 			return
 		}
-		rest(ctx, t, 50*time.Millisecond)
+		if err := wait.Sleep(ctx, 50*time.Millisecond); err != nil {
+			for _, replica := range info.Cluster.Replicas {
+				t.Logf("server 0 says of a replica of %s, which %s leads: %+v", bucket, info.Cluster.Leader, *replica)
+			}
+			t.Fatal(err)
+		}
 	}
 }
 
