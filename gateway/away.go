@@ -308,10 +308,6 @@ func faultOf(err error) error {
 	return &jsonrpc.Error{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 }
 
-func invalid(format string, args ...any) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
-}
-
 // notFound is the answer for a resource that nobody has.
 func notFound(ctx context.Context, uri string) error {
 	data, err := protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})

@@ -175,30 +175,6 @@ func (g *Gateway) missing(ctx context.Context, name string) (why string) {
 	return fmt.Sprintf(heldText, quoted(name))
 }
 
-// withoutAliases refuses params in which a server could read something else than this gateway: another name than the one that was looked up. Servers that read names of
-// members in any case take the last one.
-func withoutAliases(params json.RawMessage, members ...string) error {
-	for _, name := range members {
-		if scan.HasAlias(params, name) {
-			return invalid("a member differs from %s by upper and lower case only", name)
-		}
-	}
-	return nil
-}
-
-// stringOf returns a string member of params, which are valid, since they come from package server.
-func stringOf(params json.RawMessage, member string) (text string, ok bool) {
-	raw, _ := jsonrpc.Member(params, member)
-	value := scan.Of(raw)
-	text = value.String()
-	return text, value.End()
-}
-
-// withString returns params with another text in place of that of a member which is there.
-func withString(params json.RawMessage, member, text string) json.RawMessage {
-	return scan.Replace(params, member, scan.AppendQuote(nil, text))
-}
-
 // find looks for what a client means. While nobody has it, and a server has not said yet what it has, it waits for that.
 func (g *Gateway) find(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kinds ...catalogue.Kind) (item catalogue.Item, found bool) {
 	item, found = in(g.sight.now(ctx))
@@ -237,13 +213,6 @@ func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (jso
 	return result, inEra(ctx, err, uri)
 }
 
-// A reference says what a completion is for.
-type reference struct {
-	Type string `json:"type"`
-	Name string `json:"name"`
-	URI  string `json:"uri"`
-}
-
 // complete serves completion/complete.
 func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
 	var asked reference
@@ -262,19 +231,6 @@ func (g *Gateway) complete(ctx context.Context, params json.RawMessage) (json.Ra
 		params = scan.Replace(params, "ref", withString(ref, "name", item.Own))
 	}
 	return g.relayed(ctx, item, protocol.MethodComplete, params)
-}
-
-func (r *reference) isPrompt() bool { return r.Type != protocol.ReferenceResource }
-
-// in finds what a reference means: the name of a prompt, the text of a template, or the URI of a resource.
-func (r *reference) in(now *catalogue.Snapshot) (catalogue.Item, bool) {
-	if r.isPrompt() {
-		return now.Find(catalogue.Prompts, r.Name)
-	}
-	if item, found := now.Find(catalogue.Templates, r.URI); found {
-		return item, true
-	}
-	return now.Resource(r.URI)
 }
 
 // relayed does what relay does, for a method whose results cannot say that a server is away.
@@ -430,7 +386,8 @@ func (g *Gateway) attempt(ctx context.Context, u *upstream, c *connection, metho
 		result, err := g.send(ctx, c, session, method, params)
 		if err == nil {
 			c.hasAnswered()
-			return questionsIn(g.keepTask(ctx, u, c, session, result), g.hasAlone(u))
+			result, err = questionsIn(g.keepTask(ctx, u, c, session, result), g.hasAlone(u))
+			return result, nil, err
 		}
 		switch fault := faultOf(err); {
 		case fault != nil:
@@ -457,54 +414,8 @@ func (g *Gateway) send(ctx context.Context, c *connection, session *client.Sessi
 	return result, err
 }
 
-// withProgress returns a view of a session whose progress goes to the client, if that has asked for it, and whose log level is that of the
-// client. If calls have a timeout, the server is asked for progress in any case: that shows that it is alive.
-func withProgress(ctx context.Context, session *client.Session, params json.RawMessage) *client.Session {
-	o := session.Calls()
-	level := server.LogLevel(ctx)
-	meta, _ := jsonrpc.Member(params, "_meta")
-	if token, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); token == nil && o.Timeout < 0 && level == "" {
-		return session
-	}
-	o.ProgressRestarts, o.LogLevel = true, level
-	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
-	return session.With(o)
-}
-
-// A round is the state of a call that a modern server has answered with questions.
-type round struct {
-	State *string `json:"s"`
-}
-
-// questionsIn returns a result, or the questions in it as those of this gateway. The state of the server goes with them, sealed: behind a
-// gateway a server cannot tell users apart. If here, only this gateway can take the answers.
-func questionsIn(result json.RawMessage, here bool) (json.RawMessage, *awayError, error) {
-	if kind, _ := jsonrpc.Member(result, "resultType"); string(kind) != `"`+protocol.ResultInputRequired+`"` {
-		return result, nil, nil
-	}
-	var asks protocol.InputRequired
-	if err := protocol.Unmarshal(result, &asks); err != nil {
-		return nil, nil, &client.ResultError{Err: err}
-	}
-	return nil, nil, &server.InputRequired{Requests: asks.InputRequests, State: round{asks.RequestState}, Here: here}
-}
-
 // hasAlone reports whether each gateway of a cluster has a process of its own of a server: another one knows nothing of what this one has asked, and cannot read
 // its states.
 func (g *Gateway) hasAlone(u *upstream) bool {
 	return g.options.Server.Node != "" && u.child && (!u.single || g.options.Exclusive == nil)
-}
-
-// withAnswers adds what a client has answered to the questions of a modern server.
-func withAnswers(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
-	var last round
-	r := server.RequestFrom(ctx)
-	if again, err := r.State(&last); err != nil || !again && len(r.Answers) == 0 { // a client may send answers with its first request
-		return params, err
-	}
-	given, err := protocol.Marshal(&struct{ protocol.InputParams }{protocol.InputParams{InputResponses: r.Answers, RequestState: last.State}})
-	if err != nil {
-		return nil, err
-	}
-	return append(scan.AppendMembers(given[:len(given)-len("}")], params), '}'), nil
 }
