@@ -69,8 +69,11 @@ func recordOf(r server.Record) audit.Record {
 	if r.Client != nil {
 		record.Client, record.Revision = programOf(r.Client), r.Client.ProtocolVersion
 	}
-	if refusesState(r.Err) {
+	switch {
+	case refusesState(r.Err):
 		record.Reason = badState
+	case r.Outcome == server.OutcomeDenied && r.Status != 0 && r.Err != nil: // its text is that of a Denial, which is for people
+		record.Reason = r.Err.Error()
 	}
 	if _, isPerson := r.Origin.Principal.(atPage); isPerson {
 		record.Principal = Admin
