@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/internal/logins"
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/mcpjson"
 )
 
@@ -117,12 +119,12 @@ func (g *Gateway) loggedInAt(ctx context.Context, identity string) (names []stri
 	return names
 }
 
-// refusedAtPages records a request at the pages for logins that was refused. Nobody has logged in for it, so the trail bounds how many records there are.
-func (g *Gateway) refusedAtPages(user, why string) {
+// refusedAtPages records a request at the pages for logins that was refused: from where it came, and nothing of what it has shown. Nobody has logged in for it, so the trail bounds how many records there are.
+func (g *Gateway) refusedAtPages(r *http.Request, user, why string) {
 	g.logins.refused.Add(1)
 	if g.options.Audit != nil {
 		record := eventOf("", "login page", "", errors.New(why))
-		record.Name, record.Outcome = user, string(server.OutcomeDenied)
-		g.options.Audit(context.Background(), record)
+		record.Name, record.Outcome, record.Address = user, string(server.OutcomeDenied), cmp.Or(network.Client(r.Context()), r.RemoteAddr)
+		g.options.Audit(context.WithoutCancel(r.Context()), record)
 	}
 }

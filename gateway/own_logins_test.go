@@ -1,7 +1,9 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -236,4 +238,83 @@ func TestWhoHasTheToolForLogins(t *testing.T) {
 	if text := askForLogins(t, ada).Content.Text(); strings.Contains(text, "let him open") {
 		t.Error(text)
 	}
+}
+
+// Each request at the page of a login that is not of the browser which has begun it, or comes a second time, is refused over HTTP, counted, and recorded with its address and why, and without the link. The user
+// logs in all the same.
+//
+// Guarantees: G-0102.2, G-0102.15
+func TestAPageOfALoginThatIsNotTheBrowsers(t *testing.T) {
+	v := newVault(t, protocol.Latest, `{"login":"user"}`, authtest.Options{})
+	ada := v.connect(protocol.Latest, "ada", nil)
+	page := pageIn(v.call(ada, "ada"))
+	if !strings.HasPrefix(page, v.url+"/login/") {
+		t.Fatal(page)
+	}
+	own, other := newDesktop(t), newDesktop(t)
+	for _, d := range []*desktop{own, other} {
+		d.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	open := func(d *desktop, method, at, from string) (status int, next string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(timeout(t), method, at, nil)
+		failOn(t, err)
+		r.Header.Set("Sec-Fetch-Site", from)
+		answer, err := d.Do(r)
+		status, _ = d.read(answer, err)
+		return status, answer.Header.Get("Location")
+	}
+	refused := 0
+	wantRefused := func(name string, d *desktop, method, at, from string, want int, user, why string) {
+		t.Helper()
+		before := len(v.records.records())
+		if status, next := open(d, method, at, from); status != want || next != "" {
+			t.Errorf("%s: %d, and the browser is sent to %q", name, status, next)
+		}
+		if refused++; v.gateway.Report().PagesRefused != int64(refused) {
+			t.Errorf("%s: the report counts %d, want %d", name, v.gateway.Report().PagesRefused, refused)
+		}
+		records := v.records.records()[before:]
+		if len(records) != 1 {
+			t.Errorf("%s: %d records", name, len(records))
+			return
+		}
+		got := records[0]
+		if got.Event != "login page" || got.Outcome != "denied" || got.Name != user || !strings.HasPrefix(got.Address, "127.0.0.1:") || !strings.Contains(got.Reason, why) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		shown, err := url.Parse(at)
+		failOn(t, err)
+		for _, secret := range []string{strings.TrimPrefix(page, v.url+"/login/"), cmp.Or(shown.Query().Get("state"), page), cmp.Or(shown.Query().Get("code"), page)} {
+			if text := fmt.Sprintf("%+v", got); strings.Contains(text, secret) {
+				t.Errorf("%s: what was shown is in the record", name)
+			}
+		}
+	}
+	const link, comes = "there is no such link", "no login of this browser"
+	guessed := page[:len(page)-1] + map[bool]string{true: "B", false: "A"}[strings.HasSuffix(page, "A")]
+	wantRefused("a guessed link", own, http.MethodGet, guessed, "none", http.StatusNotFound, "", link)
+	wantRefused("a browser that was not shown what it agrees to", other, http.MethodPost, page, "same-origin", http.StatusForbidden, "token ada", "another browser")
+	if status, _ := open(own, http.MethodGet, page, "none"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	wantRefused("the form of another site", own, http.MethodPost, page, "cross-site", http.StatusForbidden, "token ada", "another site")
+	status, issuer := open(own, http.MethodPost, page, "same-origin")
+	if status != http.StatusSeeOther {
+		t.Fatal(status)
+	}
+	wantRefused("a second time", own, http.MethodGet, page, "none", http.StatusNotFound, "", link)
+	wantRefused("a second time, pressed", own, http.MethodPost, page, "same-origin", http.StatusNotFound, "", link)
+	wantRefused("from another browser", other, http.MethodGet, page, "none", http.StatusNotFound, "", link)
+	wantRefused("a forged state", own, http.MethodGet, v.url+"/login/callback?code=stolen&state=forged", "cross-site", http.StatusNotFound, "", comes)
+	_, back := open(own, http.MethodGet, issuer, "cross-site")
+	if !strings.HasPrefix(back, v.url+"/login/callback?") {
+		t.Fatal(back)
+	}
+	wantRefused("another browser comes back", other, http.MethodGet, back, "cross-site", http.StatusNotFound, "", comes)
+	if status, _ := open(own, http.MethodGet, back, "cross-site"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	wantRefused("a state a second time", own, http.MethodGet, back, "cross-site", http.StatusNotFound, "", comes)
+	v.wantCall(ada, "ada")
 }

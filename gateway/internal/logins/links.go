@@ -91,7 +91,7 @@ func (l *Link) Wait(ctx context.Context) error {
 type Pages struct {
 	// Refused hears of each request that was refused: of a link that is not there, of another site, of another browser. User is whose page it was; "": nobody's, or that of
 	// all who have not logged in. It is called by many goroutines, and set before the first request. Nil: nobody hears of them.
-	Refused func(user, why string)
+	Refused func(r *http.Request, user, why string)
 
 	at      string // their URL, without a slash at the end
 	node    string // which serves them, of several with this URL; "": the only one

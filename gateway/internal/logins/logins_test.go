@@ -230,7 +230,7 @@ func TestHostileRequests(t *testing.T) {
 				own := fresh(t, p, l)
 				own.press(l.URL)
 				var refused []string
-				p.Refused = func(user, why string) { refused = append(refused, user+": "+why) }
+				p.Refused = func(_ *http.Request, user, why string) { refused = append(refused, user+": "+why) }
 				got := attack(t, p, l, own)
 				if len(refused) != 1 || refused[0] != ": "+noSuchLink && refused[0] != ": "+noComing || strings.Contains(refused[0], "s1") {
 					t.Errorf("who runs the gateway hears of %q", refused)

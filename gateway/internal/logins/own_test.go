@@ -54,7 +54,7 @@ var sameOrigin = http.Header{"Sec-Fetch-Site": {"same-origin"}}
 func ownPages(t *testing.T, s *standing) (p *Pages, l *OwnLink, refused *[]string) {
 	t.Helper()
 	p, refused = New(at, "", nil), new([]string)
-	p.Refused = func(user, why string) { *refused = append(*refused, user+": "+why) }
+	p.Refused = func(_ *http.Request, user, why string) { *refused = append(*refused, user+": "+why) }
 	t.Cleanup(p.Close)
 	l, err := p.Own(s.owner("ada"))
 	if err != nil {

@@ -137,9 +137,9 @@ func say(w http.ResponseWriter, status int, text string) {
 }
 
 // refuse tells a browser nothing but a text, and who runs the gateway of whose page it was, if it was somebody's, and why.
-func (p *Pages) refuse(w http.ResponseWriter, status int, text, user, why string) {
+func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, status int, text, user, why string) {
 	if p.Refused != nil {
-		p.Refused(user, why)
+		p.Refused(r, user, why)
 	}
 	say(w, status, text)
 }
@@ -163,7 +163,7 @@ func (p *Pages) isFromElsewhere(r *http.Request) bool {
 func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
 	login, ok := p.look(secret)
 	if !ok {
-		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink)
+		p.refuse(w, r, http.StatusNotFound, noLink, "", noSuchLink)
 		return
 	}
 	p.giveCookie(w, r)
@@ -174,17 +174,17 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
 func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
 	login, ok := p.look(secret)
 	if p.isFromElsewhere(r) {
-		p.refuse(w, http.StatusForbidden, noLink, login.User, otherSite)
+		p.refuse(w, r, http.StatusForbidden, noLink, login.User, otherSite)
 		return
 	}
 	cookie := p.cookieOf(r)
 	if ok && cookie == "" {
-		p.refuse(w, http.StatusForbidden, another, login.User, otherBrowser)
+		p.refuse(w, r, http.StatusForbidden, another, login.User, otherBrowser)
 		return
 	}
 	l := p.begin(secret, cookie)
 	if l == nil {
-		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink)
+		p.refuse(w, r, http.StatusNotFound, noLink, "", noSuchLink)
 		return
 	}
 	select {
@@ -201,7 +201,7 @@ func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
 func (p *Pages) finish(w http.ResponseWriter, r *http.Request) {
 	l := p.comeBack(r.URL.Query().Get("state"), p.cookieOf(r), r.URL)
 	if l == nil {
-		p.refuse(w, http.StatusNotFound, noLink, "", noComing)
+		p.refuse(w, r, http.StatusNotFound, noLink, "", noComing)
 		return
 	}
 	switch err := l.Wait(r.Context()); {
@@ -236,9 +236,9 @@ func (p *Pages) showOwn(w http.ResponseWriter, r *http.Request, secret string) {
 	l, may := p.own.look(secret, p.cookieOf(r), false)
 	switch {
 	case l == nil:
-		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink) // it has ended just now
+		p.refuse(w, r, http.StatusNotFound, noLink, "", noSuchLink) // it has ended just now
 	case !may:
-		p.refuse(w, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
+		p.refuse(w, r, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
 	default:
 		p.giveCookie(w, r)
 		writeOwn(r.Context(), w, http.StatusOK, &l.owner, "")
@@ -252,20 +252,20 @@ func (p *Pages) endOwn(w http.ResponseWriter, r *http.Request, secret string) {
 		if l, _ := p.own.look(secret, "", false); l != nil {
 			user = l.owner.User
 		}
-		p.refuse(w, http.StatusForbidden, noLink, user, otherSite)
+		p.refuse(w, r, http.StatusForbidden, noLink, user, otherSite)
 		return
 	}
 	cookie := p.cookieOf(r)
 	l, may := p.own.look(secret, cookie, true)
 	switch {
 	case l == nil:
-		p.refuse(w, http.StatusNotFound, noLink, "", noSuchLink)
+		p.refuse(w, r, http.StatusNotFound, noLink, "", noSuchLink)
 		return
 	case cookie == "":
-		p.refuse(w, http.StatusForbidden, another, l.owner.User, otherBrowser)
+		p.refuse(w, r, http.StatusForbidden, another, l.owner.User, otherBrowser)
 		return
 	case !may:
-		p.refuse(w, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
+		p.refuse(w, r, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
 		return
 	}
 	// What has begun is not cut when the browser leaves: the login might be removed then, and its tokens not be revoked.
