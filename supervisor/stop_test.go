@@ -71,6 +71,29 @@ func TestStopNamesStuckChildren(t *testing.T) {
 	})
 }
 
+// If the context ends just when the last child does, Stop returns the result or names what still runs: never a
+// StuckError that names nothing.
+//
+// Guarantees: G-0002.6
+func TestStopWhoseContextEndsWithTheLastChild(t *testing.T) {
+	for range 2000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := supervisor.New(supervisor.Options{})
+		start(t, s, supervisor.ChildSpec{Run: func(stopped context.Context) error {
+			<-stopped.Done()
+			cancel()
+			return nil
+		}})
+		var stuck *supervisor.StuckError
+		if err := s.Stop(ctx); err != nil && (!errors.As(err, &stuck) || len(stuck.Children) == 0) {
+			t.Fatalf("Stop returned %v, want nil or what still runs", err)
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // While the supervisor stops, a child that fails is not restarted, and Stop returns its error.
 //
 // Guarantees: G-0002.5

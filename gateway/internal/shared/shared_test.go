@@ -244,6 +244,90 @@ func TestListsAreToldLater(t *testing.T) {
 	})
 }
 
+// A full is a memory that tells nobody of what it saves, and saves nothing of some servers.
+type full struct {
+	*memory
+	of   map[string]bool
+	hold chan struct{} // closed: s0 is saved at once
+}
+
+var errFull = errors.New("full")
+
+func (f *full) Save(ctx context.Context, key string, value []byte, number uint64) (bool, error) {
+	d, err := decode(value)
+	if err != nil {
+		return false, err
+	}
+	if d.Server == "s0" {
+		<-f.hold
+	}
+	f.mu.Lock()
+	refuses := f.of[d.Server]
+	f.mu.Unlock()
+	if refuses {
+		return false, errFull
+	}
+	return f.memory.Save(ctx, key, value, number)
+}
+
+func (f *full) Watch(ctx context.Context, _ func([]byte)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (f *full) setOf(of map[string]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.of = of
+}
+
+// What fails of one server is done again, as often as it takes, and no server waits for another one's.
+func TestOneOfManyServersFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []catalogue.Server
+		var named []names.Server
+		for i := range 8 {
+			all = append(all, catalogue.Server{Name: fmt.Sprint("s", i), Identity: "i", Pins: catalogue.Block, Shared: true})
+			named = append(named, names.Server{Name: all[i].Name})
+		}
+		store := &full{newMemory(), map[string]bool{"s3": true}, make(chan struct{})}
+		s := of(t, store)
+		plan, _ := names.Make(0, named)
+		s.known.Apply(plan, all)
+		s.Begin()
+		_ = wait.Sleep(t.Context(), 2*retryEvery) // nothing is due any more
+		has := func() (lists int) {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			for _, value := range store.values {
+				if d, err := decode(value); err == nil && d.Kind == catalogue.Tools {
+					lists++
+				}
+			}
+			return lists
+		}
+		for _, of := range all {
+			list := tools(map[string]string{"t": "reads"})
+			list.At = time.Now()
+			s.known.Learn(of, catalogue.Tools, list)
+			s.Tell(of, catalogue.Tools)
+			synctest.Wait() // while the first is saved, the others come together
+		}
+		close(store.hold)
+		_ = wait.Sleep(t.Context(), time.Second)
+		if has() != 7 {
+			t.Errorf("at once, the store has the lists of %d servers, want all but one", has())
+		}
+		_ = wait.Sleep(t.Context(), 4*retryEvery)
+		store.setOf(nil)
+		_ = wait.Sleep(t.Context(), retryEvery)
+		if has() != 8 {
+			t.Errorf("when it takes all, the store has the lists of %d servers", has())
+		}
+		s.Close()
+	})
+}
+
 // What cannot be read changes nothing, however large it says it is.
 func TestValuesThatCannotBeRead(t *testing.T) {
 	future, err := (&document{Version: 2, Server: "s", Identity: "i", Pins: map[string]string{}}).encode()
