@@ -63,13 +63,20 @@ func startUpAt(t testing.TB, path, address string, flags ...string) *upRun {
 // await reads the standard error up to a line that contains this fragment.
 func (r *upRun) await(fragment string) string {
 	r.t.Helper()
+	if !r.says(fragment) {
+		r.t.Fatalf("it never printed %q", fragment)
+	}
+	return r.lines.Text()
+}
+
+// says reads the standard error up to a line that contains all fragments, and reports whether there is one before the end.
+func (r *upRun) says(fragments ...string) bool {
 	for r.lines.Scan() {
-		if strings.Contains(r.lines.Text(), fragment) {
-			return r.lines.Text()
+		if !slices.ContainsFunc(fragments, func(fragment string) bool { return !strings.Contains(r.lines.Text(), fragment) }) {
+			return true
 		}
 	}
-	r.t.Fatalf("it never printed %q", fragment)
-	return ""
+	return false
 }
 
 // end sends a signal, and checks that the gateway ends properly.
