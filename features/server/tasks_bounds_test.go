@@ -479,6 +479,8 @@ func TestListenersGetTaskChanges(t *testing.T) {
 		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["`+id+`","unknown"]}`))
 		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
 		s.goOn <- struct{}{}
+		listener.want(`"method":"notifications/tasks"`, `"status":"working"`, `"half (2 of 4)"`)
+		s.goOn <- struct{}{}
 		listener.want(`"method":"notifications/tasks"`, subscriptionID(`"l"`), `"taskId":"`+id+`"`, `"status":"completed"`, `"text":"done"`)
 		listener.wantNothing()
 	})

@@ -260,6 +260,23 @@ func TestToolThatRequiresATaskIsNotCalledWithout(t *testing.T) {
 	})
 }
 
+// A revision before 2025-11-25 has no tasks: its clients call every tool, and what they say of a task is ignored.
+//
+// Guarantees: G-0032.12
+func TestCallsOfRevisionsWithoutTasks(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		w.initialize(protocol.Version20250618)
+		for _, tool := range []string{"must", "plain"} {
+			for _, task := range []string{``, `,"task":{}`} {
+				w.send(legacy(`1`, "tools/call", `"name":"`+tool+`"`+task))
+				s.goOn <- struct{}{}
+				w.want(`"content":[{"type":"text","text":"done"}]`)
+			}
+		}
+	})
+}
+
 // A wrappingStore says more of its errors than they are.
 type wrappingStore struct{ server.MemoryTaskStore }
 

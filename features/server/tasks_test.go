@@ -97,6 +97,10 @@ func newTaskNode(node string, o server.TaskOptions) *taskServer {
 	add("tells", protocol.TaskOptional, func(ctx context.Context, in struct{}) (string, error) {
 		server.Progress(ctx, 1, 4, "a quarter")
 		server.Logger(ctx).Error("reaches no client")
+		if _, err := s.work(ctx, in); err != nil {
+			return "", err
+		}
+		server.Progress(ctx, 2, 4, "half")
 		return s.work(ctx, in)
 	})
 	ask := func(ctx context.Context, _ struct{}) (string, error) {
