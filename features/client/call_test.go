@@ -402,6 +402,24 @@ func TestReportOfASessionWithoutAName(t *testing.T) {
 	}
 }
 
+// Clients that share a supervisor each report their own sessions.
+func TestReportsOfClientsThatShareASupervisor(t *testing.T) {
+	all := supervisor.New(supervisor.Options{})
+	defer all.Stop(context.Background())
+	s := server.New(serverInfo, server.Options{})
+	defer s.Close(context.Background())
+	for _, name := range []string{"a", "b"} {
+		c := client.New(clientInfo, client.Options{Supervisor: all, Conn: conn.Tuning{Name: name}})
+		defer c.Close(context.Background())
+		if _, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{})); err != nil {
+			t.Fatal(err)
+		}
+		if report := c.Report(); len(report.Children) != 1 || report.Children[0].ID != name {
+			t.Errorf("got the report\n%s\nwant that of a client with the session %q", report, name)
+		}
+	}
+}
+
 func sessionNames(c *client.Client) func(func(string, bool) bool) {
 	return func(yield func(string, bool) bool) {
 		for session := range c.Sessions() {

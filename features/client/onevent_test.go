@@ -179,3 +179,31 @@ func TestWaitingChangesAreBoundedInBytes(t *testing.T) {
 		})
 	}
 }
+
+// A thousand changes wait for the program before further ones wait in the connection.
+//
+// Guarantees: G-0030.3
+func TestWaitingChangesAreBoundedInNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := make(chan struct{})
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		session := openFake(t, s, client.Options{
+			Conn:    conn.Tuning{MaxNotifications: 10},
+			OnEvent: func(context.Context, *client.Session, client.Event) { <-busy },
+		})
+		send := func(from, to int) (held uint64) {
+			for n := from; n < to; n++ {
+				s.sendFrame(updated(fmt.Sprintf("file:///%d", n)))
+				synctest.Wait()
+			}
+			return session.Conn().Stats().Shed + session.Conn().Stats().Stalls
+		}
+		if held := send(0, 1000); held != 0 {
+			t.Errorf("%d of a thousand changes were dropped or stalled, want none", held)
+		}
+		if held := send(1000, 1100); held == 0 {
+			t.Error("no change after a thousand was dropped or stalled")
+		}
+		close(busy)
+	})
+}

@@ -82,12 +82,18 @@ func askedIn(t *testing.T, revision string, o client.Options, method, params str
 	s.sendFrame(`{"jsonrpc":"2.0","id":"q","method":"` + method + `","params":` + params + `}`)
 	var response struct {
 		Result json.RawMessage
-		Error  *struct{ Code int }
+		Error  *struct {
+			Code    int
+			Message string
+		}
 	}
 	if err := json.Unmarshal([]byte(<-answered), &response); err != nil {
 		t.Fatal(err)
 	}
 	session.Close(context.Background())
+	if response.Error != nil && response.Error.Message == "" {
+		t.Errorf("%s with %s: the error %d says nothing", method, params, response.Error.Code)
+	}
 	if response.Error != nil {
 		return fmt.Sprint("error ", response.Error.Code)
 	}
@@ -440,6 +446,21 @@ func TestRoundsFailIfTheyCannotEnd(t *testing.T) {
 	}
 }
 
+// A result may have 64 questions.
+func TestTheMostQuestionsOfAResult(t *testing.T) {
+	var many []string
+	for n := range 64 {
+		many = append(many, fmt.Sprintf(`"%d":{"method":"roots/list"}`, n))
+	}
+	called := new(atomic.Int64)
+	o := answers(called)
+	o.ProtocolVersion = protocol.Latest
+	session := openFake(t, askingServer(`{`+strings.Join(many, ",")+`}`, nil), o)
+	if _, err := callTool(t, session, "x", ""); err != nil || called.Load() != 64 {
+		t.Errorf("%d questions were answered, and the call failed with %v, want 64 and a result", called.Load(), err)
+	}
+}
+
 // A server that returns a state but no question gets the next request after a growing
 // delay.
 func TestRoundsWithoutQuestions(t *testing.T) {
@@ -462,6 +483,32 @@ func TestRoundsWithoutQuestions(t *testing.T) {
 		last := calls[len(calls)-1]
 		if took := time.Since(began); took < 4*time.Second || took > 8*time.Second || !strings.Contains(string(last.Params), `"requestState":"7"`) {
 			t.Errorf("got %d rounds in %v, the last with %s, want took >= %v, took <= %v and %q in it", len(calls), took, last.Params, 4*time.Second, 8*time.Second, `"requestState":"7"`)
+		}
+	})
+}
+
+// A call that waits for its next round ends with the session, and its error names the call and its last request.
+func TestARoundThatWaitsEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := grantingServer()
+		s.on(protocol.MethodCallTool, func(f frame, _ func(frame) []string) []string {
+			return []string{f.result(`{"resultType":"input_required","requestState":"s"}`)}
+		})
+		session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := session.CallTool(context.Background(), &protocol.CallToolParams{Name: "x"})
+			ended <- err
+		}()
+		synctest.Wait()
+		last := s.received(protocol.MethodCallTool)
+		if err := session.Close(t.Context()); err != nil || len(last) != 1 {
+			t.Fatalf("Close: %v, after %d requests, want one", err, len(last))
+		}
+		err := <-ended
+		var failed *client.CallError
+		if !errors.As(err, &failed) || failed.Method != protocol.MethodCallTool || fmt.Sprint(failed.ID) != string(last[0].ID) || failed.Cause != conn.ShutDown || failed.Delivery != conn.Sent {
+			t.Errorf("got %#v, want a *client.CallError of %s with the ID %s, the cause %v and the delivery %v", err, protocol.MethodCallTool, last[0].ID, conn.ShutDown, conn.Sent)
 		}
 	})
 }
