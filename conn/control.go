@@ -31,7 +31,9 @@ func (c Control) Begin(ctx context.Context, onEnd func(error)) error {
 // (transport.Traits). If nobody calls Open, the attempt fails after
 // Options.InitTimeout.
 func (c Control) LeaveOpening() {
-	_ = guard(func() error { c.conn.leaves.Store(transport.TraitsOf(c.conn.transport).OpensAtOnce); return nil })
+	if opens := c.conn.opens; opens != nil {
+		_ = guard(func() error { opens.leaves.Store(transport.TraitsOf(opens.transport).OpensAtOnce); return nil })
+	}
 }
 
 // Open makes the first attempt to connect, if LeaveOpening was called before Start: it opens
@@ -41,7 +43,7 @@ func (c Control) LeaveOpening() {
 func (c Control) Open() {
 	l := c.conn.running.Load()
 	if l == nil {
-		if c.conn.leaves.Swap(false) {
+		if c.conn.leavesOpening() {
 			return // the Conn has not started; when it does, it connects by itself
 		}
 		if l = c.conn.running.Load(); l == nil {

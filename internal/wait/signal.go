@@ -7,36 +7,33 @@ import "sync"
 // concurrent use, and must not be copied.
 type Signal struct {
 	mu      sync.Mutex
-	fired   bool
-	channel chan struct{} // nil until it is needed
+	channel chan struct{} // nil until it is needed, or the signal fires; closed when it has fired
 }
 
 // Fire fires the signal. Further calls do nothing.
 func (s *Signal) Fire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.fired && s.channel != nil {
+	switch {
+	case s.channel == nil:
+		s.channel = closed
+	case !IsClosed(s.channel):
 		close(s.channel)
 	}
-	s.fired = true
 }
 
 // HasFired reports whether the signal has fired.
 func (s *Signal) HasFired() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.fired
+	return s.channel != nil && IsClosed(s.channel)
 }
 
 // Wait returns a channel that is closed when the signal has fired.
 func (s *Signal) Wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.channel != nil:
-	case s.fired:
-		s.channel = closed
-	default:
+	if s.channel == nil {
 		s.channel = make(chan struct{})
 	}
 	return s.channel
