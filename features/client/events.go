@@ -78,7 +78,8 @@ type ElicitationComplete struct{ ID string }
 // SchemaRefused says that the results of a tool are not checked, because this client
 // refuses its output schema: it is too costly, malformed, in a dialect that package schema
 // does not support, or has a pattern that Go cannot compile. Calls of the tool succeed.
-// The event comes when Call gets a result of the tool, once for each schema. Close delivers that
+// The event comes once for each schema: when the tool is listed, if the schema has a $dynamicRef or a $ref to another document (for
+// 100 tools of a page at most), and otherwise when Call gets a result of the tool. Close delivers that
 // of a Call that has returned before; that of a Call which Close lets finish may be lost.
 type SchemaRefused struct {
 	Tool string

@@ -19,6 +19,7 @@ const (
 	maxNotes       = 10_000  // how many tools are remembered
 	maxNotedName   = 256     // the maximum length of a name, in bytes
 	maxNotedSchema = 4 << 20 // the maximum size of all schemas together, in bytes
+	maxRefusals    = 100     // for how many schemas of a page it is said when they are listed that they are refused
 )
 
 // toolNotes are what a server said about its tools when it last listed them.
@@ -40,8 +41,8 @@ type toolNote struct {
 func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
 
 // learn records what is said about some tools. Annotations count only if the program
-// trusts the server.
-func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
+// trusts the server. It returns the names of the tools that have another output schema than before.
+func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) (changed []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, tool := range tools {
@@ -57,7 +58,11 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 			})
 		}
 		n.note(tool.Name, before, said)
+		if kept := n.tools[tool.Name].output; kept != nil && kept != before.output {
+			changed = append(changed, tool.Name)
+		}
 	}
+	return changed
 }
 
 func (n *toolNotes) note(tool string, before, said toolNote) {
@@ -140,6 +145,15 @@ func (c *compiled[T]) get(ctx context.Context) (T, error) {
 		c.done, c.value, c.err = true, value, err
 	}
 	return value, err
+}
+
+// refuse makes get fail, unless the schema was compiled before.
+func (c *compiled[T]) refuse(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.done, c.err = true, why
+	}
 }
 
 // tellOnce reports whether the program is yet to learn that the schema is refused.

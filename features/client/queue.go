@@ -80,7 +80,7 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 
 // tell queues an event about the program's own side, and writes it to the log of a program
 // that has no OnEvent. NotAnswered is told by a handler, for which the drain waits, so tell waits
-// during a drain until the program gets it. SchemaRefused is told by the caller of Call, who may be
+// during a drain until the program gets it. SchemaRefused is told by the caller of Call or ListTools, who may be
 // OnEvent, and for whom the drain does not wait.
 func (s *session) tell(e Event) {
 	s.events.await(s.events.push(e, false))

@@ -63,6 +63,65 @@ func TestRefusedOutputSchemaIsTold(t *testing.T) {
 	}
 }
 
+// A program learns that the references of an output schema are refused when its tool is listed, once for each schema, and of at most 100
+// tools of a page. The tools stay in the list.
+//
+// Guarantees: G-0072.4
+func TestRefusedReferencesAreToldWhenListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		output, count := `{"properties":{"a":{"$dynamicRef":"#a"}}}`, 1
+		var told []string
+		s := &fakeServer{answer: func(f frame) []string {
+			switch f.Method {
+			case protocol.MethodCallTool:
+				return []string{f.result(`{"content":[],"structuredContent":{"city":"Oslo"}}`)}
+			case protocol.MethodListTools:
+				tools := `{"name":"other","inputSchema":{},"outputSchema":{"$ref":"#/none"}}`
+				for i := range count {
+					tools += fmt.Sprintf(`,{"name":"t%d","inputSchema":{},"outputSchema":%s}`, i, output)
+				}
+				return []string{f.result(`{"tools":[` + tools + `]}`)}
+			default:
+				return allAnswers(protocol.LatestLegacy)(f)
+			}
+		}}
+		session := openFake(t, s, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if e, ok := e.(*client.SchemaRefused); ok {
+				told = append(told, fmt.Sprint(e.Tool, ": ", e.Err))
+			}
+		}})
+		list := func(want int) {
+			t.Helper()
+			if names, err := toolNames(t, session); err != nil || len(names) != 1+count {
+				t.Fatalf("got %d tools, %v, want %d", len(names), err, 1+count)
+			}
+			synctest.Wait()
+			if len(told) != want {
+				t.Fatalf("got the events %v, want %d", told, want)
+			}
+		}
+		list(1)
+		if want := `t0: schema: unsupported reference: $dynamicRef "#a": use $ref`; told[0] != want {
+			t.Errorf("got %s, want %s", told[0], want)
+		}
+		list(1)
+		if got, err := client.Call[weather](t.Context(), session, "t0", nil); err != nil || got.City != "Oslo" {
+			t.Errorf("got %v, %v, want the result, unchecked", got, err)
+		}
+		output = `{"$ref":"https://example.com/a"}`
+		list(2)
+		count = 150
+		list(102)
+		if _, err := client.Call[weather](t.Context(), session, "t149", nil); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if last := told[len(told)-1]; len(told) != 103 || !strings.HasPrefix(last, "t149: ") {
+			t.Errorf("got %d events, the last of them %s, want one when the tool beyond the limit is called", len(told), last)
+		}
+	})
+}
+
 // A result without structured content passes, too, if its tool's schema is refused, and the
 // program learns that it was not checked. If the schema can be checked, it is an error.
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/go-json-experiment/json"
 )
@@ -119,7 +120,8 @@ func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
 	return raw
 }
 
-// learnTools records what a server says about the tools of a page. It removes the tools that
+// learnTools records what a server says about the tools of a page, and tells the program which output schemas are refused
+// because a reference leads out of them (ADR-0072). It removes the tools that
 // must not be offered: over HTTP those with invalid annotations for mirrored arguments
 // (2026-07-28 server/tools).
 func (s *session) learnTools(page *protocol.ListToolsResult) {
@@ -129,7 +131,21 @@ func (s *session) learnTools(page *protocol.ListToolsResult) {
 			return err != nil
 		})
 	}
-	s.tools.learn(page.Tools, s.client.options.TrustAnnotations)
+	refusals := 0
+	for _, tool := range s.tools.learn(page.Tools, s.client.options.TrustAnnotations) {
+		output := s.tools.of(tool).output
+		if output == nil || refusals == maxRefusals { // the program learns of the others with their first result
+			continue
+		}
+		err := schema.CheckReferences(stdjson.RawMessage(output.text))
+		if err == nil {
+			continue
+		}
+		refusals++
+		if output.refuse(err); output.tellOnce() {
+			s.tell(&SchemaRefused{Tool: tool, Err: err})
+		}
+	}
 }
 
 // checkOutput checks a result against the output schema of its tool. If this client

@@ -107,15 +107,24 @@ func (c *compiler) target(ref string) *node {
 		target, ok = Resolve(document, ref)
 	}
 	if !ok {
-		why := "leads to nothing in the schema"
-		if !strings.HasPrefix(ref, "#") {
-			why = "is in another document, which is not fetched: copy it into $defs"
-		}
-		c.stopped = fmt.Errorf("%w: $ref %.100q %s", ErrReference, ref, why)
+		c.stopped = unresolved(ref)
 		return nil
 	}
 	c.targets[ref] = c.node(target)
 	return c.targets[ref]
+}
+
+func dynamic(ref any) error {
+	return fmt.Errorf("%w: $dynamicRef %.100q: use $ref", ErrReference, fmt.Sprint(ref))
+}
+
+// unresolved is the error of a $ref that leads to nothing.
+func unresolved(ref string) error {
+	why := "leads to nothing in the schema"
+	if !strings.HasPrefix(ref, "#") {
+		why = "is in another document, which is not fetched: copy it into $defs"
+	}
+	return fmt.Errorf("%w: $ref %.100q %s", ErrReference, ref, why)
 }
 
 // node compiles one schema.
@@ -141,8 +150,8 @@ func (c *compiler) node(schema any) *node {
 }
 
 func (c *compiler) fillObject(n *node, s object) {
-	if dynamic := s["$dynamicRef"]; dynamic != nil {
-		c.stopped = fmt.Errorf("%w: $dynamicRef %.100q: use $ref", ErrReference, fmt.Sprint(dynamic))
+	if ref := s["$dynamicRef"]; ref != nil {
+		c.stopped = dynamic(ref)
 		return
 	}
 	if id, identified := s["$id"].(string); identified {

@@ -132,14 +132,57 @@ func TestRefusedReferencesAreNamed(t *testing.T) {
 	}
 }
 
+// CheckReferences finds a reference that leads out of a schema, wherever Compile would, and nothing else.
+//
+// Guarantees: G-0016.10
+func TestReferencesThatLeadOutAreFound(t *testing.T) {
+	const dynamic, outside = `{"$dynamicRef":"#node"}`, "{\"$ref\" :\t\n\"a.json\"}"
+	const dynamicRefused, outsideRefused = `schema: unsupported reference: $dynamicRef "#node": use $ref`,
+		`schema: unsupported reference: $ref "a.json" is in another document, which is not fetched: copy it into $defs`
+	cases := map[string]string{
+		outside: outsideRefused,
+		`{"type":"object","$defs":{"a":{"items":{"anyOf":[{"$ref":"#"},` + dynamic + `]}}}}`:       dynamicRefused,
+		`{"$ref":"#/$defs/a","$defs":{"a":` + outside + `}}`:                                       outsideRefused,
+		`{"properties":{"$dynamicRef":{},"$ref":{}}}`:                                              "", // names of properties
+		`{"enum":[` + outside + `,"$ref"],"const":` + dynamic + `,"x":` + dynamic + `}`:            "",
+		`{"$ref": "#/$defs/a","$defs":{"a":{}}}`:                                                   "",
+		`{"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/a","not":` + dynamic + `}`: "", // it is ignored
+		`{"$ref":"#/none"}`: "",
+		`["$ref"]`:          "",
+		`{"$ref":a`:         "",
+		``:                  "",
+	}
+	for _, keyword := range []string{"not", "if", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "items"} {
+		cases[`{"`+keyword+`":`+dynamic+`}`] = dynamicRefused
+	}
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"} {
+		cases[`{"`+keyword+`":[{},`+dynamic+`]}`] = dynamicRefused
+	}
+	for _, keyword := range []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"} {
+		cases[`{"`+keyword+`":{"a":{},"b":`+outside+`,"c":`+dynamic+`}}`] = outsideRefused
+	}
+	for raw, want := range cases {
+		err := schema.CheckReferences(json.RawMessage(raw))
+		if want == "" && err != nil || want != "" && (!errors.Is(err, schema.ErrReference) || err.Error() != want) {
+			t.Errorf("%s: got %v, want %q", raw, err, want)
+		}
+		if _, refused := schema.Compile(t.Context(), json.RawMessage(raw)); err != nil && !errors.Is(refused, schema.ErrReference) {
+			t.Errorf("%s: got %v, and Compile says %v", raw, err, refused)
+		}
+	}
+}
+
 // Each schema that compiles validates each value, and ends.
 func FuzzCompile(f *testing.F) {
-	for _, raw := range []string{doubling(3), `{"$ref": "#"}`, `{"type": ["string", 7]}`, `{"items": {"$ref": "#"}}`, `[]`} {
+	for _, raw := range []string{doubling(3), `{"$ref": "#"}`, `{"type": ["string", 7]}`, `{"items": {"$ref": "#"}}`, `{"not":{"$ref":"a","$dynamicRef":"b"}}`, `[]`} {
 		f.Add([]byte(raw), []byte(`{"a":[1,{"a":null}]}`))
 	}
 	f.Fuzz(func(t *testing.T, raw, value []byte) {
 		if validator, err := schema.Compile(t.Context(), raw); err == nil {
 			validator.Validate(t.Context(), value)
+			if err := schema.CheckReferences(raw); err != nil {
+				t.Errorf("%q compiles, and CheckReferences says %v", raw, err)
+			}
 		}
 	})
 }
