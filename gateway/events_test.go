@@ -67,6 +67,23 @@ func TestErrorsPassUnchanged(t *testing.T) {
 	})
 }
 
+// The error for a resource that nobody has names the resource, with the code of the client's revision.
+func TestResourcesThatNobodyHas(t *testing.T) {
+	const uri = "nowhere:/x"
+	eras(t, func(t *testing.T, front, back string) {
+		f := newFleet(t, back, two())
+		_, err := f.client(front, client.Options{}).ReadResource(timeout(t), &protocol.ReadResourceParams{URI: uri})
+		var fault *jsonrpc.Error
+		want := int64(protocol.CodeResourceNotFound)
+		if protocol.IsModern(front) {
+			want = jsonrpc.CodeInvalidParams
+		}
+		if !errors.As(err, &fault) || fault.Code != want || !strings.Contains(fault.Message, uri) || string(fault.Data) != `{"uri":"`+uri+`"}` {
+			t.Errorf("got %v, want the error %d that names %s", err, want, uri)
+		}
+	})
+}
+
 // A change of a server's list is announced once, and the list is the new one then.
 //
 // Guarantees: G-0088.7

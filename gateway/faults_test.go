@@ -84,6 +84,22 @@ func (answer script) Open(ctx context.Context) (transport.Link, error) {
 	}, inmem.Options{}).Open(ctx)
 }
 
+// Nobody waits for a list that its server has answered with something else.
+//
+// Guarantees: G-0088.3
+func TestAListThatIsNone(t *testing.T) {
+	for _, list := range []string{`{"tools":7}`, `{}`, `{"tools":[7]}`, `[]`} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFaulty(t, map[string]transport.Transport{"a": script(func(jsonrpc.Message, func(string)) string { return list })})
+			session, began := f.client(protocol.LatestLegacy, client.Options{}), time.Now()
+			names := toolNames(t, session)
+			if took := time.Since(began); took > time.Second || !slices.Contains(names, "b__who") {
+				t.Errorf("%s: after %v the tools are %q", list, took, names)
+			}
+		})
+	}
+}
+
 // A server whose list has changed each time that it is read is read once a second in the end, and the report says so. Its calls, and those of
 // others, do not wait for that.
 //

@@ -158,7 +158,7 @@ func pageOf(ctx context.Context, session *client.Session, method string, params 
 		return nil, err
 	}
 	if err := protocol.Unmarshal(raw, next); err != nil {
-		return nil, fmt.Errorf("%s: %w", method, err)
+		return nil, &client.ResultError{Err: fmt.Errorf("%s: %w", method, err)} // an answer all the same: see notListed
 	}
 	return next, nil
 }

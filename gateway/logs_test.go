@@ -231,3 +231,39 @@ func TestALevelIsToldOnce(t *testing.T) {
 		}
 	})
 }
+
+// A legacy server is told when its clients want fewer messages than before, and when nobody wants any.
+//
+// Guarantees: G-0088.16
+func TestALevelThatIsLoweredIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []protocol.LogLevel
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
+			Capabilities: protocol.ServerCapabilities{Logging: &protocol.Capability{}},
+			Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					if params, ok := r.Params.(*protocol.SetLogLevelParams); ok {
+						told = append(told, params.Level)
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		server.AddTool(s, protocol.Tool{Name: "who"}, func(context.Context, struct{}) (string, error) { return "me", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		one, other := f.listener(protocol.LatestLegacy, protocol.LogDebug), f.client(protocol.LatestLegacy, client.Options{})
+		last := func(want protocol.LogLevel) {
+			t.Helper()
+			synctest.Wait()
+			callWho(t, other, "a")
+			if synctest.Wait(); len(told) == 0 || told[len(told)-1] != want {
+				t.Errorf("the server was told %q, want %q last", told, want)
+			}
+		}
+		last(protocol.LogDebug)
+		failOn(t, one.SetLogLevel(timeout(t), protocol.LogError))
+		last(protocol.LogError)
+		failOn(t, one.Close(timeout(t)))
+		last(protocol.LogEmergency)
+	})
+}

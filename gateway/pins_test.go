@@ -3,10 +3,14 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -98,4 +102,35 @@ func TestAToolThatChanges(t *testing.T) {
 			t.Errorf("the records are %q", all)
 		}
 	}
+}
+
+// The log says once that a tool has changed, also if another list of its server changes later.
+//
+// Guarantees: G-0098.9
+func TestTheLogSaysOnceThatAToolHasChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, log := two(), new(journal)
+		describe := func(name, text string) {
+			server.AddTool(servers["a"], protocol.Tool{Name: name, Description: text}, func(context.Context, struct{}) (string, error) { return "done", nil })
+			<-time.NewTimer(5 * time.Second).C
+			synctest.Wait()
+		}
+		describe("t", "reads")
+		f := newFleetFor(t, protocol.Latest, servers, gateway.Options{Client: client.Options{Conn: conn.Tuning{Log: slog.New(slog.NewTextHandler(log, nil))}}},
+			load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"pins":"block"}}`))
+		toolNames(t, f.client(protocol.Latest, client.Options{}))
+		said := func() int { return strings.Count(log.String(), "a tool has changed since it was approved") }
+		if n := said(); n != 0 {
+			t.Errorf("before a change, the log says %d times that there was one", n)
+		}
+		describe("t", "obeys")
+		describe("other", "reads")
+		if n := said(); n != 1 || !strings.Contains(log.String(), "server=a tool=t") {
+			t.Errorf("the log says %d times that a tool has changed:\n%s", n, log)
+		}
+		describe("t", "destroys")
+		if n := said(); n != 2 {
+			t.Errorf("after two changes, the log says %d times that a tool has changed", n)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +108,30 @@ func TestTasksPassTheGateway(t *testing.T) {
 		}
 		if got, err := client.Call[string](t.Context(), one, "a__plain", nil); err != nil || got != "plain" {
 			t.Errorf("no task: %q, %v", got, err)
+		}
+	})
+}
+
+// A question of a task names the task as its client knows it.
+//
+// Guarantees: G-0094.1
+func TestQuestionsOfATaskNameIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := taskServer()
+		named := make(chan string, 1)
+		o := taskUser("one")
+		answer := o.Elicit
+		o.Elicit = func(ctx context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			named <- string(p.Meta[protocol.MetaRelatedTask])
+			return answer(ctx, s, p)
+		}
+		task := start(t, newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}).client(protocol.LatestLegacy, o), "a__ask")
+		result, err := task.Wait(t.Context())
+		if got := outcome(result, err); got != "one:who" {
+			t.Fatalf("got %s", got)
+		}
+		if got, want := <-named, fmt.Sprintf(`{"taskId":%q}`, task.ID()); got != want {
+			t.Errorf("the question names %s, want %s", got, want)
 		}
 	})
 }
