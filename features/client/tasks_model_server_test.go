@@ -96,7 +96,7 @@ func newTaskSide(t *rapid.T, world *tasksWorld, modern bool) *taskSide {
 	}
 	s.c = client.New(clientInfo, client.Options{
 		ProtocolVersion: version, Tasks: true, MaxRounds: modelRounds, Elicit: s.elicit,
-		Conn: conn.Tuning{RequestTimeout: 5 * time.Second, BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)},
+		Conn: conn.Tuning{RequestTimeout: 5 * time.Second, BackoffMin: 10 * time.Millisecond, BackoffMax: time.Second, Log: slog.New(slog.DiscardHandler)},
 	})
 	var err error
 	if s.Session, err = s.c.Connect(context.Background(), s); err != nil {
