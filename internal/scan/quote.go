@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -96,7 +97,7 @@ func (t *Text) Bool() bool {
 }
 
 // unescaped removes the escapes from the inside of a valid string. First is the
-// index of the first escape. It reports false if there is an escape of the form \u.
+// index of the first escape. It reports false if there is one of a surrogate.
 func unescaped(inside []byte, first int) (string, bool) {
 	var text strings.Builder
 	text.Grow(len(inside))
@@ -114,7 +115,12 @@ func unescaped(inside []byte, first int) (string, bool) {
 		case 't':
 			text.WriteByte('\t')
 		case 'u':
-			return "", false
+			r, _ := hexRune(inside[first+2:])
+			if utf16.IsSurrogate(r) {
+				return "", false
+			}
+			text.WriteRune(r)
+			inside = inside[4:]
 		default: // a quote, a backslash or a slash
 			text.WriteByte(c)
 		}

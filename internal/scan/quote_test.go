@@ -45,7 +45,7 @@ func checkQuote(t *testing.T, text string) {
 
 var quotes = []string{
 	"", "a", "01234567\n", "\"\\/\b\f\n\r\t", "\x00\x1f\x7f", "é\u2028\U0001f600", "\xff", "a\xffb\"", "<>&", strings.Repeat("long \"text\"\n", 20),
-	`\u00e9\/`, `\ud83d`, `\n\"`, `\`, `\x`, `\u12`, strings.Repeat("x", 100) + `\t` + strings.Repeat("y", 100),
+	`\u00e9\/`, `\ud83d`, `\uD83D\uDE00`, `a\u0026\u003Cb`, `\u0041\u12`, `\u00fg`, `\u2028 \uFFFD\u0000`, `\n\"`, `\`, `\x`, `\u12`, strings.Repeat("x", 100) + `\t` + strings.Repeat("y", 100),
 }
 
 // Guarantees: G-0056.3

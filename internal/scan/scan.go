@@ -9,6 +9,7 @@ package scan
 import (
 	"encoding/binary"
 	"math/bits"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -28,8 +29,8 @@ type Text struct {
 	failed bool // the Text has failed
 	wide   bool // there may be characters beyond ASCII
 
-	spaced  bool // the text has white space outside of strings
-	escaped bool // the text has escapes other than the short ones that encoders use
+	spaced bool // the text has white space outside of strings
+	halves bool // the text has escapes of surrogates, which may lack their other half
 
 	inside bool // the brace of the outermost object is missing
 
@@ -92,9 +93,9 @@ func (t *Text) End() bool {
 	return !t.failed && t.at == len(t.all) && (!t.wide || utf8.Valid(t.all))
 }
 
-// IsCompact reports whether the part that was read has the form that encoders write: no
-// white space, and no escapes other than \" \\ \b \f \n \r and \t.
-func (t *Text) IsCompact() bool { return !t.spaced && !t.escaped }
+// IsCompact reports whether the part that was read has no white space outside of strings, and no escape that
+// may be half of a character. Encoders write nothing else.
+func (t *Text) IsCompact() bool { return !t.spaced && !t.halves }
 
 // Kind returns the first character of the next value: one of { [ " t f n, or 0 for
 // every number. It returns a space if there is no value.
@@ -350,27 +351,38 @@ func (t *Text) escape() bool {
 	c := t.all[t.at]
 	t.at++
 	switch c {
-	case '"', '\\', 'b', 'f', 'n', 'r', 't':
-		return true
-	case '/':
-		t.escaped = true
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return true
 	case 'u':
-		t.escaped = true
-		for range 4 {
-			if t.at == len(t.all) || !isHex(t.all[t.at]) {
-				return false
-			}
-			t.at++
+		r, ok := hexRune(t.all[t.at:])
+		if ok {
+			t.at += 4
+			t.halves = t.halves || utf16.IsSurrogate(r)
 		}
-		return true
+		return ok
 	default:
 		return false
 	}
 }
 
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+// hexRune returns what the four digits of an escape stand for: a character, or half of one
+// beyond the first 65,536, which a second escape has to follow. It reports false if these are
+// not four digits.
+func hexRune(digits []byte) (r rune, ok bool) {
+	if len(digits) < 4 {
+		return 0, false
+	}
+	for _, c := range digits[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
+			r = r<<4 | rune(c&^0x20-'A'+10)
+		default:
+			return 0, false
+		}
+	}
+	return r, true
 }
 
 // These are the lowest and the highest bits of all bytes in a word of eight bytes.
