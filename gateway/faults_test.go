@@ -193,14 +193,16 @@ var hostile = []struct{ name, entry, notice string }{
 	{"schema that is no object", `{"name":"text","inputSchema":"none"}`, "text"},
 	{"cyclic schema", `{"name":"cyclic","inputSchema":{"type":"object","properties":{"a":{"$ref":"#"}}}}`, ""},
 	{"schema that is itself", `{"name":"self","inputSchema":{"type":"object","$ref":"#"}}`, ""},
+	{"schema of another document", `{"name":"remote","inputSchema":{"type":"object"},"outputSchema":{"$ref":"https://example.com/a"}}`, "remote"},
 	{"expression that explodes", `{"name":"pattern","inputSchema":{"type":"object","properties":{"a":{"type":"string","pattern":"^(a+)+$"}}}}`, ""},
 	{"huge description", `{"name":"long","description":"` + strings.Repeat("x", 1<<20-200) + `","inputSchema":{"type":"object"}}`, "long"},
 	{"no name", `{"inputSchema":{"type":"object"}}`, "name"},
 }
 
-// What no client could use is left out or cut, with a notice, and a tool with a costly schema can be called.
+// What no client could use is left out or cut, with a notice, and a tool with a costly schema can be called. One with a reference that
+// clients refuse is offered, with a notice.
 //
-// Guarantees: G-0090.9
+// Guarantees: G-0090.9, G-0090.15
 func TestListsOfHostileServers(t *testing.T) {
 	var entries []string
 	for _, h := range hostile {
@@ -214,7 +216,7 @@ func TestListsOfHostileServers(t *testing.T) {
 	})})
 	session := f.client(protocol.Latest, client.Options{})
 	names := toolNames(t, session)
-	if !slices.Equal(names, []string{"a__cyclic", "a__long", "a__pattern", "a__self", "b__who"}) {
+	if !slices.Equal(names, []string{"a__cyclic", "a__long", "a__pattern", "a__remote", "a__self", "b__who"}) {
 		t.Errorf("the tools are %q", names)
 	}
 	s, _ := f.Report().Server("a")

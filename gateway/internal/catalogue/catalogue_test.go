@@ -134,6 +134,27 @@ func TestWhatIsNoEntry(t *testing.T) {
 	}
 }
 
+// A tool with a schema from which a reference leads out is offered as it is, with a notice that says what clients may refuse.
+//
+// Guarantees: G-0090.15
+func TestReferencesThatLeadOutAreNoticed(t *testing.T) {
+	raw := json.RawMessage(`{"name":"t","inputSchema":{"type":"object","properties":{"a":{"$dynamicRef":"#a"}}},"outputSchema":{"items":{"$ref":"https://example.com/a"}}}`)
+	local := json.RawMessage(`{"name":"u","inputSchema":{"$ref":"#/$defs/a","$defs":{"a":{}}}}`)
+	s := Server{Name: "s"}
+	known := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, List{Entries: []json.RawMessage{raw, local}})
+	var texts []string
+	for _, notice := range known.Notices("s") {
+		texts = append(texts, notice.Text)
+	}
+	equal(t, "notices", texts, []string{
+		`the inputSchema of "t" may be refused by clients: schema: unsupported reference: $dynamicRef "#a": use $ref`,
+		`the outputSchema of "t" may be refused by clients: schema: unsupported reference: $ref "https://example.com/a" is in another document, which is not fetched: copy it into $defs`,
+	})
+	if items := known.Items(Tools); len(items) != 2 || !strings.Contains(string(items[0].Raw), `"$dynamicRef":"#a"`) {
+		t.Errorf("got %v, want both tools", items)
+	}
+}
+
 // Lists, entries and notices have bounds, and what is left out is said.
 //
 // Guarantees: G-0090.9

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -126,7 +127,7 @@ func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string
 			notes.add("the last %d of %d are left out: at most %d, and %d bytes together, are offered", len(all)-i, len(all), MaxEntries, MaxBytes)
 			break
 		}
-		e, cut, err := acceptOne(kind, raw)
+		e, said, err := acceptOne(kind, raw)
 		switch {
 		case err != nil:
 			notes.add("number %d is left out: %v", i+1, err)
@@ -134,8 +135,9 @@ func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string
 		case seen[e.own]:
 			notes.add("%s is listed twice: the first one counts", shown(e.own))
 			continue
-		case cut > 0:
-			notes.add("the description of %s has %d bytes, and is cut to %d", shown(e.own), cut, MaxDescription)
+		}
+		for _, text := range said {
+			notes.add("%s", text)
 		}
 		seen[e.own], size = true, size+len(e.raw)
 		entries = append(entries, e)
@@ -164,36 +166,46 @@ func (t *texts) all() []string {
 	return t.first
 }
 
-// acceptOne reads an entry. If its description was too long, cut is the length that it had.
-func acceptOne(kind Kind, raw json.RawMessage) (e entry, cut int, err error) {
+// acceptOne reads an entry. It returns what is to be said of one that is offered.
+func acceptOne(kind Kind, raw json.RawMessage) (e entry, said []string, err error) {
 	if len(raw) > 4*MaxEntry {
-		return e, 0, fmt.Errorf("it has %d bytes", len(raw))
+		return e, nil, fmt.Errorf("it has %d bytes", len(raw))
 	}
 	compact := jsontext.Value(bytes.Clone(raw)) // as it is read back from a file
 	if err := compact.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
-		return e, 0, errors.New("it is no JSON")
+		return e, nil, errors.New("it is no JSON")
 	}
 	found, err := members(compact)
 	if err != nil {
-		return e, 0, err
+		return e, nil, err
 	}
 	e = entry{own: text(compact, found[kind.identity()]), raw: json.RawMessage(compact), name: found["name"]}
 	if err := e.check(kind, found); err != nil {
-		return e, 0, err
+		return e, nil, err
 	}
-	e.reads = kind == Tools && isReadOnly(compact, found["annotations"])
+	e.reads, said = kind == Tools && isReadOnly(compact, found["annotations"]), e.refusedSchemas(kind, found)
 	if description := text(compact, found["description"]); len(description) > MaxDescription {
-		cut = len(description)
+		said = append(said, fmt.Sprintf("the description of %s has %d bytes, and is cut to %d", shown(e.own), len(description), MaxDescription))
 		e.raw = splice(e.raw, found["description"], beginning(description, MaxDescription))
 		if found, err = members(e.raw); err != nil {
-			return e, 0, err
+			return e, nil, err
 		}
 		e.name = found["name"]
 	}
 	if len(e.raw) > MaxEntry {
-		return e, 0, fmt.Errorf("%s has %d bytes, more than %d", shown(e.own), len(e.raw), MaxEntry)
+		return e, nil, fmt.Errorf("%s has %d bytes, more than %d", shown(e.own), len(e.raw), MaxEntry)
 	}
-	return e, cut, nil
+	return e, said, nil
+}
+
+// refusedSchemas says which schemas of a tool clients may refuse.
+func (e entry) refusedSchemas(kind Kind, found map[string]span) (said []string) {
+	for _, name := range []string{"inputSchema", "outputSchema"} {
+		if err := schema.CheckReferences(e.raw[found[name].start:found[name].end]); kind == Tools && err != nil {
+			said = append(said, fmt.Sprintf("the %s of %s may be refused by clients: %v", name, shown(e.own), err))
+		}
+	}
+	return said
 }
 
 // isReadOnly reports whether annotations say so. Who repeats a member says nothing.
@@ -217,7 +229,7 @@ func (e entry) check(kind Kind, found map[string]span) error {
 			return fmt.Errorf("the %s of %s has the wrong type", name, shown(e.own))
 		}
 	}
-	if schema, there := found["inputSchema"]; kind == Tools && (!there || e.raw[schema.start] != '{') {
+	if input, there := found["inputSchema"]; kind == Tools && (!there || e.raw[input.start] != '{') {
 		return fmt.Errorf("the inputSchema of %s is no object", shown(e.own))
 	}
 	if kind != Templates {
