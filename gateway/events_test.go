@@ -306,6 +306,33 @@ func TestWhatTheFileSaysOfServers(t *testing.T) {
 	}
 }
 
+// Outside of calls a server gets the roots that the file has for it, or else those for all servers.
+//
+// Guarantees: G-0088.8
+func TestRootsOfTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := two()
+		f := newFleet(t, protocol.LatestLegacy, servers)
+		f.apply(load(t, `{"mcpServers":{
+			"a":{"command":"/bin/a","bowline":{"roots":["file:///own"]}},
+			"b":{"command":"/bin/b"}},
+			"bowline":{"roots":["file:///all"]}}`))
+		synctest.Wait()
+		for name, want := range map[string]string{"a": "file:///own", "b": "file:///all"} {
+			sessions := 0
+			for session := range servers[name].Sessions() {
+				roots, err := session.Roots(timeout(t))
+				if sessions++; err != nil || len(roots) != 1 || roots[0].URI != want {
+					t.Errorf("%s has the roots %v, %v, want %s", name, roots, err, want)
+				}
+			}
+			if sessions != 1 {
+				t.Errorf("%s has %d sessions, want one", name, sessions)
+			}
+		}
+	})
+}
+
 // The file may call a tool something else, and describe it. The server gets its own name.
 //
 // Guarantees: G-0088.8

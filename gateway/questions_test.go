@@ -231,6 +231,28 @@ func TestQuestionsNobodyCanAnswer(t *testing.T) {
 	})
 }
 
+// A legacy server whose question is refused is told so as an invalid request.
+//
+// Guarantees: G-0088.5
+func TestTheErrorOfARefusedQuestion(t *testing.T) {
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		told := make(chan error, 1)
+		server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) {
+			text, err := askForSample(ctx)
+			told <- err
+			return text, err
+		}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+		session := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}).client(front, client.Options{})
+		if result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__ask"}); err != nil || !result.IsError {
+			t.Fatalf("%s: got %v, %v", front, result, err)
+		}
+		if err, want := <-told, "the client of this call cannot be asked (-32600)"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the server was told %v, want %q", front, err, want)
+		}
+	}
+}
+
 // While several clients have calls in flight on a connection that does not tell them apart, nobody is asked.
 //
 // Guarantees: G-0088.5, G-0091.23
