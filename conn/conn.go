@@ -27,8 +27,8 @@ func New(t transport.Transport, o Options) *Conn {
 		panic("conn: New needs a Transport")
 	}
 	c := newConn(initiator, Starting, o)
-	c.opens = &opens{transport: t, handshake: o.Handshake, final: o.decider()}
-	_ = guard(func() error { c.opens.isProcess = transport.TraitsOf(t).StartsProcess; return nil })
+	c.transport = t
+	_ = guard(func() error { c.isProcess = transport.TraitsOf(t).StartsProcess; return nil })
 	return c
 }
 
@@ -46,9 +46,9 @@ func Accept(link transport.Link, o Options) *Conn {
 
 func newConn(r role, initial State, o Options) *Conn {
 	common, own := o.split()
-	c := &Conn{record: record{own: own, role: r}}
-	c.caller = caller{c, common}
-	c.status.replace(Status{State: initial, Since: time.Now()})
+	c := &Conn{record: record{options: common, own: own, role: r}}
+	c.caller = caller{c, time.Now().Add(-time.Nanosecond)} // so that no instant is zero
+	c.status.replace(Status{State: initial, Since: c.born})
 	return c
 }
 

@@ -31,9 +31,7 @@ func (c Control) Begin(ctx context.Context, onEnd func(error)) error {
 // (transport.Traits). If nobody calls Open, the attempt fails after
 // Options.InitTimeout.
 func (c Control) LeaveOpening() {
-	if opens := c.conn.opens; opens != nil {
-		_ = guard(func() error { opens.leaves.Store(transport.TraitsOf(opens.transport).OpensAtOnce); return nil })
-	}
+	_ = guard(func() error { c.conn.leaves.Store(transport.TraitsOf(c.conn.transport).OpensAtOnce); return nil })
 }
 
 // Open makes the first attempt to connect, if LeaveOpening was called before Start: it opens
@@ -43,7 +41,7 @@ func (c Control) LeaveOpening() {
 func (c Control) Open() {
 	l := c.conn.running.Load()
 	if l == nil {
-		if c.conn.leavesOpening() {
+		if c.conn.leaves.Swap(false) {
 			return // the Conn has not started; when it does, it connects by itself
 		}
 		if l = c.conn.running.Load(); l == nil {

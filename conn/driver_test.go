@@ -35,7 +35,7 @@ func drive(t failer, r role, o Options) *driver {
 func newBusyCore(r role, o *Options) *core {
 	common, own := o.split()
 	c := newCore(r, sharedMachines(), common, own.dialect)
-	c.final = o.decider()
+	c.final = own.final
 	c.unpark(new(scratch))
 	return c
 }

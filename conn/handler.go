@@ -96,7 +96,7 @@ func (in *Incoming) StartBy() time.Time {
 	if in.startBy == 0 {
 		return time.Time{}
 	}
-	return in.caller.options.born.Add(in.startBy)
+	return in.caller.born.Add(in.startBy)
 }
 
 // Size estimates how many bytes the message takes in memory when its values are decoded.

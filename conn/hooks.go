@@ -20,7 +20,7 @@ type reporter struct {
 func (r reporter) tell(hook func()) {
 	defer func() {
 		if recover() != nil {
-			r.counters.rare().droppedEvents.Add(1)
+			r.counters.droppedEvents.Add(1)
 		}
 	}()
 	hook()

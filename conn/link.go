@@ -55,7 +55,7 @@ func (l *loop) open(epoch uint64) {
 		ctx = transport.WithConnectionName(ctx, l.own.name)
 	}
 	l.do("opening a link", i.cancel, func() (err error) {
-		if ev.link, err = l.opens.transport.Open(ctx); err == nil && ev.link == nil {
+		if ev.link, err = l.transport.Open(ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
 		if err == nil {
@@ -91,7 +91,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	l.flush().flush(0) // the link before this one may have left something to it
 	l.flusher = nil
 	err := guard(func() error {
-		link.Bind(&receiver{loop: l, epoch: epoch})
+		link.Bind(&receiver{record: l.record, loop: l, epoch: epoch, dialect: l.core.dialect})
 		return nil
 	})
 	if err != nil {
@@ -173,7 +173,7 @@ func (unbound) Grant(transport.Stream, int)   {}
 // handshake runs Options.Handshake for the link. The context ends with the incarnation, so a
 // handshake cannot outlive its link unless it ignores that.
 func (l *loop) handshake() {
-	strategy, i := l.opens.handshake, l.incarnation
+	strategy, i := l.own.handshake, l.incarnation
 	ctx := l.contextOf(i)
 	l.do("handshake", i.cancel, func() error {
 		if strategy == nil {

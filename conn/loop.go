@@ -86,12 +86,12 @@ var sharedMachines = sync.OnceValue(newMachines)
 // newLoop returns a loop for a Conn. It must not change the record: another loop may still run.
 func newLoop(r *record, ctx context.Context) *loop {
 	l := &loop{record: r, served: newServedContext(ctx, r), mailbox: mailbox{pools: r.pools()}}
-	if r.opens != nil && r.opens.leaves.Load() {
+	if r.leaves.Load() {
 		l.opening = new(openingCaller)
 	}
 	l.core = newCore(r.role, sharedMachines(), r.options, guarded{l})
 	l.core.audits = r.auditor() != nil
-	if r.opens != nil {
+	if r.role == initiator {
 		l.core.final = l.isFinal
 	}
 	return l
@@ -100,13 +100,13 @@ func newLoop(r *record, ctx context.Context) *loop {
 // continueConn makes the loop continue where the Conn's last loop has ended. No other loop
 // runs.
 func (l *loop) continueConn() {
-	if !l.leavesOpening() { // another loop has used leaves since newLoop, and has ended
+	if !l.leaves.Swap(false) { // another loop has used leaves since newLoop, and has ended
 		l.opening.takeLast(true)
 	}
 	l.core.epoch, l.core.reason = l.epoch, l.status.read().Reason
 	l.core.lastID = l.lastID.Load()
-	l.core.heard = l.counters.heard.Load()
-	if l.opens != nil && l.opens.isProcess {
+	l.core.heard = l.heard.Load()
+	if l.isProcess {
 		l.core.allowInstalling()
 	}
 }
@@ -121,7 +121,7 @@ func (l *loop) watch(ctx context.Context) {
 
 // isFinal calls Options.Final.
 func (l *loop) isFinal(why Reason) (final bool) {
-	l.reportPanic("Options.Final", guard(func() error { final = l.opens.final(why); return nil }))
+	l.reportPanic("Options.Final", guard(func() error { final = l.own.final(why); return nil }))
 	return final
 }
 
@@ -180,8 +180,8 @@ func (l *loop) stepAll(events []event) {
 	clear(events)
 	l.buffers.spare = events
 	l.counters.measure(l.core)
-	if l.core.heard && !l.counters.heard.Load() {
-		l.counters.heard.Store(true)
+	if l.core.heard && !l.heard.Load() {
+		l.heard.Store(true)
 	}
 	if l.buffers.kept.Incoming != nil {
 		l.awake = true // even if a late tick has set it to false: a request was kept, and is about to be served
@@ -355,7 +355,7 @@ func (l *loop) lookForPeer(ev *event) {
 	}
 	since := d.ListensSince()
 	if ev.away = since.IsZero(); !ev.away {
-		ev.readAt = max(ev.readAt, since.Sub(l.options.born))
+		ev.readAt = max(ev.readAt, since.Sub(l.born))
 	}
 }
 
@@ -382,7 +382,7 @@ func (l *loop) lastRead() instant {
 		return 0
 	}
 	last := l.describer.LinkTraits().LastRead
-	at := last.Sub(l.options.born)
+	at := last.Sub(l.born)
 	if at <= l.readAt {
 		return 0
 	}

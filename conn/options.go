@@ -182,8 +182,7 @@ type Tuning struct {
 
 	setsInit bool // the program has set InitTimeout, so it holds for processes too
 
-	shared *Tuning   // the result of Shared, if the program called it
-	born   time.Time // when the clock of all Conns that share these options began
+	shared *Tuning // the result of Shared, if the program called it
 }
 
 // Shared returns options that many Conns can share, which saves about 300 bytes for each
@@ -196,21 +195,26 @@ func (t Tuning) Shared() Tuning {
 
 // ownOptions are the options that each Conn has for itself.
 type ownOptions struct {
-	name    string
-	owner   any
-	dialect Dialect
-	handler Handler
+	name      string
+	owner     any
+	dialect   Dialect
+	handler   Handler
+	handshake func(context.Context, *Incarnation) error
+	final     func(Reason) bool
 }
 
 // split returns the options that Conns may share and those that they may not, with
 // every default filled in.
 func (o Options) split() (common *Tuning, own ownOptions) {
-	own = ownOptions{name: o.Name, owner: o.Owner, dialect: o.Dialect, handler: o.Handler}
+	own = ownOptions{o.Name, o.Owner, o.Dialect, o.Handler, o.Handshake, o.Final}
 	if own.dialect == nil {
 		own.dialect = plainDialect{}
 	}
 	if own.handler == nil {
 		own.handler = refusingHandler{}
+	}
+	if own.final == nil {
+		own.final = func(Reason) bool { return false }
 	}
 	return o.common(), own
 }
@@ -222,16 +226,7 @@ func (t Tuning) common() *Tuning {
 	}
 	all := t.withDefaults()
 	all.Name, all.Final = "", nil
-	all.born = time.Now().Add(-time.Nanosecond) // so that no instant is zero
 	return &all
-}
-
-// decider returns Final, or a function that finds no reason final.
-func (t Tuning) decider() func(Reason) bool {
-	if t.Final == nil {
-		return func(Reason) bool { return false }
-	}
-	return t.Final
 }
 
 func (t Tuning) withDefaults() Tuning {

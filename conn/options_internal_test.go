@@ -17,7 +17,7 @@ func TestSharedOptionsAreHeldOnce(t *testing.T) {
 	if a.Name() != "first" || a.Control().Owner() != 1 || b.Name() != "second" || b.Control().Owner() != nil {
 		t.Errorf("got %s, %v and %s, %v; want first, 1 and second, nil", a.Name(), a.Control().Owner(), b.Name(), b.Control().Owner())
 	}
-	if !a.opens.final(Reason{}) || b.opens.final(Reason{}) || a.options.Name != "" || a.options.Final != nil {
+	if !a.own.final(Reason{}) || b.own.final(Reason{}) || a.options.Name != "" || a.options.Final != nil {
 		t.Error("a Conn has the Name, Owner or Final of the other")
 	}
 }

@@ -190,7 +190,7 @@ func (l *loop) announce(fx *effect) {
 func (l *loop) transition(fx *effect) {
 	var next time.Time
 	if fx.to == Backoff {
-		next = l.options.born.Add(fx.at)
+		next = l.born.Add(fx.at)
 	}
 	l.move(fx.to, fx.reason, fx.epoch, next)
 }
@@ -200,9 +200,7 @@ func (l *loop) describe(e *telemetry.Transition) {
 	if versioned, ok := l.core.dialect.(Versioned); ok {
 		e.Version = versioned.Version()
 	}
-	if opens := l.opens; opens != nil {
-		l.reportPanic("Transport.Traits", guard(func() error { e.Endpoint = transport.TraitsOf(opens.transport).Endpoint; return nil }))
-	}
+	l.reportPanic("Transport.Traits", guard(func() error { e.Endpoint = transport.TraitsOf(l.transport).Endpoint; return nil }))
 	if l.incarnation != nil {
 		l.reportPanic("Link.LinkTraits", guard(func() error { e.HTTP = l.incarnation.Network().HTTP; return nil }))
 	}
@@ -224,7 +222,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		e := telemetry.Transition{
 			Conn: l.own.name, Epoch: epoch, From: string(before.State), To: string(to),
 			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
-			Dropped: l.counters.rareYet().droppedEvents.Load(),
+			Dropped: l.counters.droppedEvents.Load(),
 		}
 		if before.State == Ready {
 			l.describe(&e)
@@ -239,12 +237,12 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	}
 	switch {
 	case before.State == Ready && goesOn:
-		rare := l.counters.rare()
-		rare.gap = &gap{lost: epoch, why: why, since: status.Since}
-		rare.outage.begin(status.Since.Sub(l.options.born))
-	case to == Ready && l.counters.rareYet().gap != nil:
+		l.gap = &gap{lost: epoch, why: why, since: status.Since}
+		l.counters.outage.begin(status.Since.Sub(l.born))
+	case to == Ready && l.gap != nil:
+		l.counters.outage.end(status.Since.Sub(l.born))
 		l.endGap(epoch, status.Since)
 	case to == Closing:
-		l.counters.outage().end(status.Since.Sub(l.options.born))
+		l.counters.outage.end(status.Since.Sub(l.born))
 	}
 }

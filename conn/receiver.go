@@ -17,8 +17,10 @@ import (
 // A receiver turns what a link reports into events of its incarnation. It
 // decodes in the link's reading goroutine.
 type receiver struct {
+	*record
 	loop    *loop
 	epoch   uint64
+	dialect Dialect
 	promise actor.Promise // the link's goroutine has the loop, and must still call Work or Serve
 	batches atomic.Bool   // a request has permitted batches (Class.Batches)
 }
@@ -56,11 +58,11 @@ func (s *sharedRoom) Release() {
 func (r *receiver) Receive(in transport.Inbound) {
 	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
 	from := source{in.Origin, in.Implied, in.Held, in.Room}
-	r.loop.counters.bytesIn.Add(uint64(len(in.Frame)))
+	r.counters.bytesIn.Add(uint64(len(in.Frame)))
 	switch {
 	case in.Err != nil:
 		r.malformed(came, from, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
-	case (guarded{r.loop}.Batches() || r.batches.Load()) && jsonrpc.IsBatch(in.Frame):
+	case (r.dialect.Batches() || r.batches.Load()) && jsonrpc.IsBatch(in.Frame):
 		r.receiveBatch(came, in.Frame, from)
 	case in.Message != nil:
 		r.receiveOne(came, in.Message, len(in.Frame), from, nil)
@@ -131,7 +133,7 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from sourc
 // request fills the event of a request. The room goes to the request, which gives it back when its
 // handler has returned.
 func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source) {
-	class := guarded{r.loop}.Classify(*m)
+	class := r.dialect.Classify(*m)
 	if class.Batches {
 		r.batches.Store(true)
 	}
@@ -145,13 +147,13 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source)
 	ev.incoming.room = from.room
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
-	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.loop.options.Hooks.ServeStopped == nil
+	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.options.Hooks.ServeStopped == nil
 }
 
 // notification fills the event of a notification, which the dialect may know to be progress or a
 // cancellation.
 func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from source) {
-	class := guarded{r.loop}.Classify(*m)
+	class := r.dialect.Classify(*m)
 	switch class.Kind {
 	case Progress:
 		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
@@ -167,9 +169,9 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from so
 }
 
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from source) *Incoming {
-	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: uint32(min(uint64(size)+uint64(m.Memory), math.MaxInt32)), caller: &r.loop.caller, key: incomingKey{stream, m.ID}}
-	if r.loop.timesRequests() {
-		in.received = r.loop.now() - from.held
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: uint32(min(uint64(size)+uint64(m.Memory), math.MaxInt32)), caller: &r.caller, key: incomingKey{stream, m.ID}}
+	if r.timesRequests() {
+		in.received = r.now() - from.held
 	}
 	return in
 }
@@ -206,21 +208,21 @@ func idsOf(ids []jsonrpc.ID) *eventExtra {
 
 // answers reports whether a malformed message is answered.
 func (r *receiver) answers(err *jsonrpc.DecodeError) bool {
-	return r.loop.role == acceptor && err.ReplyDue()
+	return r.role == acceptor && err.ReplyDue()
 }
 
 // tellMalformed tells the Auditor of a frame that is no message.
 func (r *receiver) tellMalformed(stream transport.Stream, from source, err *jsonrpc.DecodeError) {
-	if r.loop.auditor() != nil {
-		r.loop.tellUnserved(r.incoming(stream, &jsonrpc.Message{ID: err.ID}, 0, from), err)
+	if r.auditor() != nil {
+		r.tellUnserved(r.incoming(stream, &jsonrpc.Message{ID: err.ID}, 0, from), err)
 	}
 }
 
 // tellProbed tells the Auditor of a probe of the peer, which the Conn answers itself.
 func (r *receiver) tellProbed(stream transport.Stream, m *jsonrpc.Message, from source) {
-	if r.loop.auditor() != nil {
+	if r.auditor() != nil {
 		in := r.incoming(stream, m, 0, from)
-		r.loop.tellAuditor(withValues(context.Background(), in.Origin), in, r.loop.record.ended(in, telemetry.ServeAnswered, nil))
+		r.tellAuditor(withValues(context.Background(), in.Origin), in, r.ended(in, telemetry.ServeAnswered, nil))
 	}
 }
 
@@ -248,7 +250,7 @@ func (r *receiver) Failed(f transport.Failure) {
 
 // Doubt implements transport.Doubter.
 func (r *receiver) Doubt(tag transport.Tag, why error) {
-	r.post(event{kind: doubted, id: r.loop.nextID(), out: &outboundFrame{id: int64(tag)}, err: why, random: random()})
+	r.post(event{kind: doubted, id: r.nextID(), out: &outboundFrame{id: int64(tag)}, err: why, random: random()})
 }
 
 // Ended implements transport.Receiver: the peer sends nothing more.
@@ -273,13 +275,13 @@ func (r *receiver) post(ev event) {
 		r.promise.Keep(held)
 	}
 	if !posted && ev.kind == requested {
-		r.loop.tellUnserved(ev.incoming, r.loop.status.read().Reason)
+		r.tellUnserved(ev.incoming, r.status.read().Reason)
 	}
 }
 
 // StreamBegun implements transport.Runner.
 func (r *receiver) StreamBegun(stream transport.Stream) bool {
-	if r.loop.status.state() == Closing { // the loop would drop the frame, and the link would report it as perhaps executed
+	if r.status.state() == Closing { // the loop would drop the frame, and the link would report it as perhaps executed
 		return false
 	}
 	r.post(event{kind: streamOpened, stream: stream, works: true})
@@ -323,7 +325,7 @@ func (r *receiver) Work(depth int) {
 	case depth > deepest || depth > 1 && held.Beside():
 		r.loop.mailbox.resume(held)
 	default:
-		flush, _ := r.loop.workLent(held, 0, r.loop.endsInClose && r.loop.role == acceptor)
+		flush, _ := r.loop.workLent(held, 0, r.loop.endsInClose && r.role == acceptor)
 		flush.flush(depth)
 	}
 }

@@ -15,11 +15,15 @@ import (
 // both refer to it. A loop knows nothing of its Conn but the record, and what handle allows.
 type record struct {
 	caller
-	own      ownOptions
-	role     role
-	stopping atomic.Bool    // Stop was called
-	opens    *opens         // nil for an acceptor
-	link     transport.Link // nil for an initiator
+	options   *Tuning // without the options in own; many Conns may share it
+	own       ownOptions
+	role      role
+	isProcess bool                // the peer is a process that the transport starts
+	leaves    atomic.Bool         // LeaveOpening was called: Open opens the first link, and not Start
+	stopping  atomic.Bool         // Stop was called
+	heard     atomic.Bool         // the peer has sent a message
+	transport transport.Transport // nil for an acceptor
+	link      transport.Link      // nil for an initiator
 
 	lastID        atomic.Int64
 	notifications atomic.Pointer[inbox.Inbox[notification]] // nil before the first that waits
@@ -30,19 +34,8 @@ type record struct {
 
 	// Only the goroutine that has the loop uses these.
 	epoch uint64 // with which the next loop continues
+	gap   *gap   // nil while the Conn is ready, and before it was
 }
-
-// opens is how an initiator gets its links.
-type opens struct {
-	transport transport.Transport
-	handshake func(context.Context, *Incarnation) error // nil: a link needs none
-	final     func(Reason) bool
-	isProcess bool        // the peer is a process that the transport starts
-	leaves    atomic.Bool // LeaveOpening was called: Open opens the first link, and not Start
-}
-
-// leavesOpening reports whether LeaveOpening was called, and forgets it.
-func (r *record) leavesOpening() bool { return r.opens != nil && r.opens.leaves.Swap(false) }
 
 // A gap is the time from the loss of a ready incarnation until the next is ready.
 type gap struct {
@@ -55,7 +48,7 @@ type gap struct {
 func (r *record) pools() *pools { return &r.options.Wheel.pools }
 
 // now is the time on the Conn's monotonic clock.
-func (r *record) now() instant { return time.Since(r.options.born) }
+func (r *record) now() instant { return time.Since(r.born) }
 
 // nextID returns the id for a new request. Ids are positive, rise, and are never reused in the
 // life of a Conn. A number that is used twice could give the answer of one call to another.

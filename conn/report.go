@@ -22,7 +22,7 @@ func (l *loop) reportPanic(where string, err error) {
 // slow it is.
 func (l *loop) queue(call func()) {
 	if !l.hookQueue().Submit(call) {
-		l.counters.rare().droppedEvents.Add(1)
+		l.counters.droppedEvents.Add(1)
 	}
 }
 
@@ -51,24 +51,24 @@ func (l *loop) report(fx *effect) {
 	stalled := telemetry.Stalled{Conn: l.own.name, Epoch: fx.epoch, Why: fx.stall.String()}
 	switch fx.kind {
 	case late:
-		l.counters.rare().late.Add(1)
+		l.counters.late.Add(1)
 		tell(l, hooks.LateReply, reply)
 	case unknown:
-		l.counters.rare().unknown.Add(1)
+		l.counters.unknown.Add(1)
 		tell(l, hooks.UnknownReply, reply)
 	case missed:
 		tell(l, hooks.Missed, telemetry.Missed{Conn: l.own.name, Epoch: fx.epoch, InRow: fx.frames})
 	case stallBegun:
-		l.counters.rare().stalls.Add(1)
-		l.counters.rare().stall.Store(uint32(fx.stall))
+		l.counters.stalls.Add(1)
+		l.counters.stall.Store(uint32(fx.stall))
 		stalled.Since = time.Now()
 		tell(l, hooks.Stalled, stalled)
 	case stallEnded:
-		l.counters.rare().stall.Store(0)
+		l.counters.stall.Store(0)
 		stalled.Since, stalled.Over, stalled.Duration = time.Now().Add(-fx.at), true, fx.at
 		tell(l, hooks.Stalled, stalled)
 	default:
-		l.counters.rare().malformed.Add(1)
+		l.counters.malformed.Add(1)
 		l.reportViolation(fx)
 	}
 }
@@ -120,31 +120,25 @@ func (l *loop) received(in *Incoming) {
 
 // shed counts a notification that was dropped, and tells the hooks.
 func (l *loop) shed(method string) {
-	l.counters.rare().shed.Add(1)
+	l.counters.shed.Add(1)
 	tell(l, l.options.Hooks.Shed, telemetry.Shed{Conn: l.own.name, Method: method})
 }
 
 // countLost counts a call that ends because of the loss that began the gap.
 // Notifications have no id and are not counted.
 func (l *loop) countLost(id int64, cause Cause) {
-	if id == 0 || cause != LinkLost {
-		return
-	}
-	if gap := l.counters.rareYet().gap; gap != nil && gap.lost == l.core.epoch {
+	if gap := l.gap; gap != nil && id != 0 && cause == LinkLost && gap.lost == l.core.epoch {
 		gap.calls++
 	}
 }
 
 // endGap tells the hooks that the Conn is ready again.
 func (l *loop) endGap(epoch uint64, now time.Time) {
-	rare := l.counters.rare()
-	gap := rare.gap
-	rare.gap = nil
-	rare.outage.end(now.Sub(l.options.born))
 	over := telemetry.Gap{
-		Conn: l.own.name, Lost: gap.lost, Epoch: epoch, Kind: string(gap.why.Kind), Reason: gap.why,
-		Calls: gap.calls, Duration: now.Sub(gap.since),
+		Conn: l.own.name, Lost: l.gap.lost, Epoch: epoch, Kind: string(l.gap.why.Kind), Reason: l.gap.why,
+		Calls: l.gap.calls, Duration: now.Sub(l.gap.since),
 	}
+	l.gap = nil
 	tell(l, l.options.Hooks.Gap, over)
 	l.logBack(over)
 }

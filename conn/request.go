@@ -156,6 +156,6 @@ type handle interface {
 // A caller is what a handler or a handshake may use of its Conn: it makes calls, and knows when
 // the Conn's clock began.
 type caller struct {
-	conn    handle
-	options *Tuning // without the options in own; many Conns may share it
+	conn handle
+	born time.Time
 }

@@ -114,7 +114,7 @@ func (a *attempts) repeat(ctx context.Context) outcome {
 				return neverReady(ctx, err)
 			}
 			a.id = a.conn.nextID()
-			a.conn.counters.rare().retries.Add(1)
+			a.conn.counters.retries.Add(1)
 		default:
 			return o
 		}

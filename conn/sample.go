@@ -19,11 +19,10 @@ func (of Control) Sample() telemetry.Sample {
 	status, stats := c.status.read(), c.unsettled()
 	s.State, s.Kind = string(status.State), string(status.Reason.Kind)
 	s.Since, s.NextAttempt, s.Epoch = status.Since, status.NextAttempt, status.Epoch
-	rare := c.counters.rareYet()
-	s.Outage, s.Stall = c.counters.outage().until(c.now()), Stall(rare.stall.Load()).String()
+	s.Outage, s.Stall = c.counters.outage.until(c.now()), Stall(c.counters.stall.Load()).String()
 	s.Calls, s.InFlight, s.Retries = stats.Calls, stats.Calls-ended, stats.Retries
 	s.Late, s.Unknown, s.Malformed = stats.Late, stats.Unknown, stats.Malformed
-	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, rare.droppedEvents.Load()
+	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, c.counters.droppedEvents.Load()
 	s.BytesIn, s.BytesOut = stats.BytesIn, stats.BytesOut
 	s.Credit = int(c.counters.credit.Load())
 	d := stats.Depths
@@ -35,7 +34,7 @@ func (of Control) Sample() telemetry.Sample {
 // Status returns the present status.
 func (c *Conn) Status() Status {
 	s := c.status.watch()
-	s.Heard = c.counters.heard.Load()
+	s.Heard = c.heard.Load()
 	return s
 }
 
@@ -76,15 +75,14 @@ func (c *Conn) Stats() Stats {
 
 // unsettled returns the counts except Settled, which must be read first.
 func (c *Conn) unsettled() Stats {
-	rare := c.counters.rareYet()
 	return Stats{
 		Calls:     c.counters.calls.Load(),
-		Retries:   rare.retries.Load(),
-		Late:      rare.late.Load(),
-		Unknown:   rare.unknown.Load(),
-		Malformed: rare.malformed.Load(),
-		Shed:      rare.shed.Load(),
-		Stalls:    rare.stalls.Load(),
+		Retries:   c.counters.retries.Load(),
+		Late:      c.counters.late.Load(),
+		Unknown:   c.counters.unknown.Load(),
+		Malformed: c.counters.malformed.Load(),
+		Shed:      c.counters.shed.Load(),
+		Stalls:    c.counters.stalls.Load(),
 		BytesIn:   c.counters.bytesIn.Load(),
 		BytesOut:  c.counters.bytesOut.Load(),
 		Depths:    c.depths(),

@@ -161,48 +161,15 @@ func (s Stats) Ended() uint64 {
 
 // counters are written by callers and the loop, and read by anybody.
 type counters struct {
-	calls, bytesIn, bytesOut atomic.Uint64
-
-	answered atomic.Uint64          // calls that ended as Answered and Sent, as nearly all do
-	seldom   atomic.Pointer[seldom] // nil before the first
-	heard    atomic.Bool            // the peer has sent a message
-	credit   atomic.Int32           // frames that the link may deliver
-	depths   depths
-}
-
-// seldom counts what many Conns never see.
-type seldom struct {
-	late, unknown, malformed, shed, stalls, retries atomic.Uint64
+	calls, late, unknown, malformed, shed, stalls, retries, bytesIn, bytesOut atomic.Uint64
 
 	droppedEvents atomic.Uint64 // telemetry events that reached no hook
 	stall         atomic.Uint32 // the present Stall; 0 if there is none
+	credit        atomic.Int32  // frames that the link may deliver
 	outage        outage
-	gap           *gap // nil while the Conn is ready, and before it was; only the goroutine that has the loop uses it
+	answered      atomic.Uint64 // calls that ended as Answered and Sent, as nearly all do
 	ended         atomic.Pointer[endings]
-}
-
-// rare returns the counts of what is seldom, to add to them.
-func (c *counters) rare() *seldom {
-	if c.seldom.Load() == nil {
-		c.seldom.CompareAndSwap(nil, new(seldom))
-	}
-	return c.seldom.Load()
-}
-
-// rareYet returns the counts of what is seldom, to read them.
-func (c *counters) rareYet() *seldom {
-	if made := c.seldom.Load(); made != nil {
-		return made
-	}
-	return new(seldom)
-}
-
-// outage returns the outages of the Conn, or nil before the first.
-func (c *counters) outage() *outage {
-	if made := c.seldom.Load(); made != nil {
-		return &made.outage
-	}
-	return nil
+	depths        depths
 }
 
 // endings counts how calls have ended that were not answered with a result. A Conn
@@ -215,11 +182,10 @@ func (c *counters) count(cause Cause, delivery Delivery) {
 		c.answered.Add(1)
 		return
 	}
-	rare := c.rare()
-	if rare.ended.Load() == nil {
-		rare.ended.CompareAndSwap(nil, new(endings))
+	if c.ended.Load() == nil {
+		c.ended.CompareAndSwap(nil, new(endings))
 	}
-	rare.ended.Load()[cause][delivery].Add(1)
+	c.ended.Load()[cause][delivery].Add(1)
 }
 
 // depths are written by the loop after each turn.
@@ -257,18 +223,10 @@ func (d *depths) clear() {
 	}
 }
 
-// endings returns the counts of calls that were not answered with a result, or nil before the first.
-func (c *counters) endings() *endings {
-	if made := c.seldom.Load(); made != nil {
-		return made.ended.Load()
-	}
-	return nil
-}
-
 // eachEnding calls read with each count of ended calls that is not zero, in the order of
 // Causes.
 func (c *counters) eachEnding(read func(Cause, Delivery, uint64)) {
-	answered, ended := c.answered.Load(), c.endings()
+	answered, ended := c.answered.Load(), c.ended.Load()
 	for _, cause := range Causes() {
 		for _, delivery := range Deliveries() {
 			n := uint64(0)
@@ -303,9 +261,6 @@ func (o *outage) begin(now instant) {
 
 // end ends an outage at the time of the new status. A reader may have counted more already.
 func (o *outage) end(now instant) {
-	if o == nil {
-		return
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.add(now)
@@ -314,9 +269,6 @@ func (o *outage) end(now instant) {
 
 // until returns the total up to now.
 func (o *outage) until(now instant) time.Duration {
-	if o == nil {
-		return 0
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.add(now)

@@ -50,7 +50,7 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := watched(t, new(Wheel))
-		r := &receiver{loop: l, epoch: 1}
+		r := &receiver{record: l.record, loop: l, epoch: 1}
 		for depth, own := range []int{0, 0, 1} {
 			r.Work(depth)
 			woken := resting(l)
@@ -180,7 +180,7 @@ func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 		c.status.replace(Status{State: state})
 		l := &loop{record: &c.record, mailbox: mailbox{pools: new(pools)}}
 		l.mailbox.open(func(actor.Held) {})
-		if got := (&receiver{loop: l}).StreamBegun(1); got != takes {
+		if got := (&receiver{record: &c.record, loop: l}).StreamBegun(1); got != takes {
 			t.Errorf("%v: StreamBegun returned %v, want %v", state, got, takes)
 		}
 	}

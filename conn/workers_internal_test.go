@@ -28,7 +28,7 @@ func sharingReceiver(t *testing.T, w *Wheel, serve func(context.Context, *Incomi
 	}
 	t.Cleanup(l.leave)
 	resting(l)
-	return l, &receiver{loop: l, epoch: 1}
+	return l, &receiver{record: &c.record, loop: l, epoch: 1, dialect: l.core.dialect}
 }
 
 type handlerFunc func(context.Context, *Incoming) (json.RawMessage, error)

@@ -27,9 +27,9 @@ var idlePairKinds = []struct {
 	goroutines    int
 	heap          int // maximum, in bytes
 }{
-	{"accepted", protocol.LatestLegacy, true, 0, 5_480},
-	{"accepted, modern", protocol.Latest, true, 0, 5_480},
-	{"served", protocol.LatestLegacy, false, 1, 5_900},
+	{"accepted", protocol.LatestLegacy, true, 0, 5_810},
+	{"accepted, modern", protocol.Latest, true, 0, 5_810},
+	{"served", protocol.LatestLegacy, false, 1, 6_200},
 }
 
 // BenchmarkIdlePair measures what an idle client and server cost together when they are

@@ -18,7 +18,7 @@ import (
 func TestMemoryOfAnIdleSession(t *testing.T) {
 	testenv.Crowd(t)
 	testenv.Bubble(t, func(t *testing.T) {
-		const many, most = 1000, 2_100
+		const many, most = 1000, 2_300
 		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
 		defer h.Close(0)
 		open := func() (bytes, goroutines int) {

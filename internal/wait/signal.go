@@ -7,33 +7,36 @@ import "sync"
 // concurrent use, and must not be copied.
 type Signal struct {
 	mu      sync.Mutex
-	channel chan struct{} // nil until it is needed, or the signal fires; closed when it has fired
+	fired   bool
+	channel chan struct{} // nil until it is needed
 }
 
 // Fire fires the signal. Further calls do nothing.
 func (s *Signal) Fire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.channel == nil:
-		s.channel = closed
-	case !IsClosed(s.channel):
+	if !s.fired && s.channel != nil {
 		close(s.channel)
 	}
+	s.fired = true
 }
 
 // HasFired reports whether the signal has fired.
 func (s *Signal) HasFired() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.channel != nil && IsClosed(s.channel)
+	return s.fired
 }
 
 // Wait returns a channel that is closed when the signal has fired.
 func (s *Signal) Wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.channel == nil {
+	switch {
+	case s.channel != nil:
+	case s.fired:
+		s.channel = closed
+	default:
 		s.channel = make(chan struct{})
 	}
 	return s.channel
