@@ -41,6 +41,16 @@ func bowline(b bowlineTool) implementation {
 	}
 }
 
+// overOwnHTTP leaves the connections to net/http on both sides, as in a program that has a server and a client of its own.
+func overOwnHTTP() implementation {
+	b := bowline(echoTool)
+	b.serveHTTP = nil
+	b.http = func(ctx context.Context, revision, url string) (*session, error) {
+		return echoTool.connect(ctx, revision, &streamable.Client{URL: url, HTTP: &http.Client{Transport: newPool()}})
+	}
+	return b
+}
+
 func bowlineInfo() protocol.Implementation {
 	return protocol.Implementation{Name: "bowline", Version: "1"}
 }
@@ -68,6 +78,7 @@ func newBowlineServer(o serving) *server.Server {
 		func(_ context.Context, params *protocol.CallToolParams) (string, error) {
 			return string(params.Arguments), nil
 		})
+	server.AddTool(s, protocol.Tool{Name: "document"}, func(_ context.Context, in many) (string, error) { return foundText(in.Count), nil })
 	server.AddTool(s, protocol.Tool{Name: "park"}, func(ctx context.Context, _ nothing) (string, error) {
 		<-ctx.Done()
 		return "", context.Cause(ctx)
@@ -172,6 +183,13 @@ func (b bowlineTool) session(s *client.Session) *session {
 			_, err := patient.CallTool(ctx, &protocol.CallToolParams{Name: "park", Arguments: json.RawMessage(`{}`)})
 			return err
 		},
+		fetch: func(ctx context.Context, bytes int) error {
+			text, err := client.Call[string](ctx, s, "document", many{bytes})
+			if err != nil {
+				return err
+			}
+			return sameText(text, foundText(bytes))
+		},
 		flood: func(ctx context.Context, count int) error {
 			_, err := client.Call[string](ctx, patient, "flood", many{count})
 			return err
@@ -183,8 +201,11 @@ func (b bowlineTool) session(s *client.Session) *session {
 // echo encodes its text each time, as the floor does, unless the tool is raw.
 func (b bowlineTool) echo(s *client.Session, text string) call {
 	if b == rawTool {
-		raw := `{"message":"` + text + `"}`
-		return func(ctx context.Context) error { return callBowline(ctx, s, b, json.RawMessage(raw), raw) }
+		raw, err := protocol.Marshal(arguments{text}) // as our client sends it, so that it comes back the same
+		if err != nil {
+			return func(context.Context) error { return err }
+		}
+		return func(ctx context.Context) error { return callBowline(ctx, s, b, raw, string(raw)) }
 	}
 	return func(ctx context.Context) error {
 		arguments, err := json.Marshal(arguments{text})

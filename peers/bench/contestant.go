@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -64,6 +65,9 @@ type session struct {
 	// park calls a tool that answers when its context ends.
 	park func(ctx context.Context) error
 
+	// fetch calls a tool whose result is a text of so many bytes.
+	fetch func(ctx context.Context, bytes int) error
+
 	// flood calls a tool that sends so many notifications, as fast as the
 	// connection takes them, before it answers.
 	flood func(ctx context.Context, notifications int) error
@@ -85,6 +89,7 @@ const (
 	bowlineTyped     = "Bowline"
 	bowlineModern    = "Bowline, " + modern
 	bowlineEvents    = "Bowline, answers as events"
+	bowlineOwnHTTP   = "Bowline, with a program's own http.Server and http.Client"
 	bowlineHooks     = "Bowline, hooks with metrics"
 	bowlineMetrics   = "Bowline, hooks and middleware with metrics"
 	bowlineUnsampled = "Bowline, trace not sampled"
@@ -118,6 +123,12 @@ type nothing struct{}
 // many is the argument of the tool flood.
 type many struct {
 	Count int `json:"count"`
+}
+
+// foundText is a text of so many bytes, as tools find them: lines with quotes, and with letters beyond ASCII.
+func foundText(bytes int) string {
+	const line = "12:04:31 \"Größe\" of süden\\42 — 3,5 µm, see https://example.com/a?b=c&d=e\n"
+	return strings.Repeat(line, bytes/len(line)) + strings.Repeat(".", bytes%len(line))
 }
 
 func sameText(got, want string) error {

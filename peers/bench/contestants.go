@@ -14,6 +14,7 @@ func contestants() []contestant {
 		{bowlineTyped, legacy, false, bowline(echoTool)},
 		{bowlineModern, modern, true, bowline(echoTool)},
 		{bowlineEvents, legacy, true, bowline(eventsTool)},
+		{bowlineOwnHTTP, legacy, true, overOwnHTTP()},
 		{bowlineHooks, legacy, true, watched(watch{})},
 		{bowlineMetrics, legacy, true, watched(watch{middleware: true})},
 		{bowlineUnsampled, legacy, true, watched(watch{middleware: true, traces: true})},

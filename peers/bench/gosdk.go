@@ -38,6 +38,10 @@ func newGoSDKServer(o serving) *mcp.Server {
 		func(_ context.Context, _ *mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Message}}}, nil, nil
 		})
+	mcp.AddTool(s, &mcp.Tool{Name: "document"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in many) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: foundText(in.Count)}}}, nil, nil
+		})
 	mcp.AddTool(s, &mcp.Tool{Name: "park"},
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
 			<-ctx.Done()
@@ -141,6 +145,13 @@ func goSDKCalls(s *mcp.ClientSession) *session {
 		park: func(ctx context.Context) error {
 			_, err := callTool(ctx, "park", nothing{})
 			return err
+		},
+		fetch: func(ctx context.Context, bytes int) error {
+			got, err := callTool(ctx, "document", many{bytes})
+			if err != nil {
+				return err
+			}
+			return sameText(got, foundText(bytes))
 		},
 		flood: func(ctx context.Context, count int) error {
 			_, err := callTool(ctx, "flood", many{count})

@@ -42,6 +42,10 @@ func newMCPGoServer(o serving) *server.MCPServer {
 		func(_ context.Context, _ mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultText(in.Message), nil
 		}))
+	s.AddTool(mcp.NewTool("document", mcp.WithNumber("count", mcp.Required())), mcp.NewTypedToolHandler(
+		func(_ context.Context, _ mcp.CallToolRequest, in many) (*mcp.CallToolResult, error) {
+			return mcp.NewToolResultText(foundText(in.Count)), nil
+		}))
 	s.AddTool(mcp.NewTool("flood", mcp.WithNumber("count", mcp.Required())), mcp.NewTypedToolHandler(
 		func(ctx context.Context, _ mcp.CallToolRequest, in many) (*mcp.CallToolResult, error) {
 			for range in.Count {
@@ -117,23 +121,27 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string, r
 // mcpGoCalls are what rows do with a session.
 func mcpGoCalls(c *client.Client, over transport.Interface) *session {
 	notification := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: mcpGoNews}}
+	callTool := func(ctx context.Context, tool string, arguments any, want string) error {
+		var request mcp.CallToolRequest
+		request.Params.Name, request.Params.Arguments = tool, arguments
+		result, err := c.CallTool(ctx, request)
+		if err != nil {
+			return err
+		}
+		var got strings.Builder
+		for _, content := range result.Content {
+			if block, ok := content.(mcp.TextContent); ok {
+				got.WriteString(block.Text)
+			}
+		}
+		return sameText(got.String(), want)
+	}
 	return &session{
 		echo: func(text string) call {
-			return func(ctx context.Context) error {
-				var request mcp.CallToolRequest
-				request.Params.Name, request.Params.Arguments = "echo", arguments{text}
-				result, err := c.CallTool(ctx, request)
-				if err != nil {
-					return err
-				}
-				var got strings.Builder
-				for _, content := range result.Content {
-					if block, ok := content.(mcp.TextContent); ok {
-						got.WriteString(block.Text)
-					}
-				}
-				return sameText(got.String(), text)
-			}
+			return func(ctx context.Context) error { return callTool(ctx, "echo", arguments{text}, text) }
+		},
+		fetch: func(ctx context.Context, bytes int) error {
+			return callTool(ctx, "document", many{bytes}, foundText(bytes))
 		},
 		list: func(ctx context.Context) (int, error) {
 			result, err := c.ListTools(ctx, mcp.ListToolsRequest{})

@@ -5,9 +5,9 @@ import "context"
 // measures are what the rows of rows.txt measure, by their names.
 func measures() map[string]func(context.Context, *measurement) error {
 	return map[string]func(context.Context, *measurement) error{
-		"memory":        echoCalls(memoryCalls, 1, 8, 64, 1000, 4096),
-		"stdio":         echoCalls((*measurement).overStdio, 1, 8, 64, 1000),
-		"http":          echoCalls((*measurement).overHTTP, 1, 8, 64),
+		"memory":        echoCalls(memoryCalls, 1, 3, 8, 17, 64, 200, 1000, 4096),
+		"stdio":         echoCalls((*measurement).overStdio, 1, 3, 8, 17, 64, 200, 1000),
+		"http":          echoCalls((*measurement).overHTTP, 1, 3, 8, 17, 64, 200),
 		"payload":       payloadCalls,
 		"connect":       connecting,
 		"connections":   manyConnections,
@@ -17,6 +17,7 @@ func measures() map[string]func(context.Context, *measurement) error {
 		"congestion":    congestion,
 		"list":          listing,
 		"stops":         stopping,
+		"agent":         agentWork,
 		"telemetry":     telemetryCalls,
 		"cluster":       clusterCalls,
 		"hop":           hopCalls,

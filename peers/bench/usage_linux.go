@@ -9,11 +9,15 @@ import (
 	"unsafe"
 )
 
-// processorTime is what this process and some of its children have used of the
+// processorTime is what this process, some of its children, and all that have ended have used of the
 // processors, in user and in system mode.
 func processorTime(children []int) time.Duration {
 	const ourselves = 2 // CLOCK_PROCESS_CPUTIME_ID
 	total := clock(ourselves)
+	var ended syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &ended) == nil {
+		total += time.Duration(ended.Utime.Nano() + ended.Stime.Nano())
+	}
 	for _, pid := range children {
 		total += clock(^pid<<3 | 2) // see clock_getcpuclockid(3)
 	}

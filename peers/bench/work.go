@@ -208,6 +208,44 @@ func parking(ctx context.Context, m *measurement) error {
 }
 
 const (
+	agentServers = 3
+	agentCalls   = 20
+)
+
+// agentWork is what an agent does for one question: it starts its servers, lists their tools, makes calls one after the other, in
+// turn at each server, whose results have 2 to 50 kB, and ends.
+func agentWork(ctx context.Context, m *measurement) error {
+	command, err := serverCommand("stdio", m.name)
+	if err != nil {
+		return err
+	}
+	return m.calls(ctx, "", 1, func(ctx context.Context) error {
+		var sessions []*session
+		for range agentServers {
+			s, err := m.stdio(ctx, m.revision, command)
+			if err != nil {
+				return err
+			}
+			sessions = append(sessions, s)
+			if _, err := s.list(ctx); err != nil {
+				return err
+			}
+		}
+		for n := range agentCalls {
+			if err := sessions[n%agentServers].fetch(ctx, 2000+n*48_000/(agentCalls-1)); err != nil {
+				return err
+			}
+		}
+		for _, s := range sessions {
+			if err := s.close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const (
 	callEnds     = "call ends after s"
 	closeEnds    = "close ends after s"
 	timedOut     = 6 * time.Second // the timeout of one step
