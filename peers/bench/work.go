@@ -227,22 +227,29 @@ func agentWork(ctx context.Context, m *measurement) error {
 				return err
 			}
 			sessions = append(sessions, s)
-			if _, err := s.list(ctx); err != nil {
-				return err
-			}
 		}
-		for n := range agentCalls {
-			if err := sessions[n%agentServers].fetch(ctx, 2000+n*48_000/(agentCalls-1)); err != nil {
-				return err
-			}
-		}
-		for _, s := range sessions {
-			if err := s.close(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return askAll(ctx, sessions)
 	})
+}
+
+// askAll lists the tools of each session, makes the calls, and closes the sessions.
+func askAll(ctx context.Context, sessions []*session) error {
+	for _, s := range sessions {
+		if _, err := s.list(ctx); err != nil {
+			return err
+		}
+	}
+	for n := range agentCalls {
+		if err := sessions[n%len(sessions)].fetch(ctx, 2000+n*48_000/(agentCalls-1)); err != nil {
+			return err
+		}
+	}
+	for _, s := range sessions {
+		if err := s.close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const (
