@@ -38,21 +38,14 @@ func mcpGo() implementation {
 
 func newMCPGoServer(o serving) *server.MCPServer {
 	s := server.NewMCPServer("mcp-go", "1", server.WithToolCapabilities(true))
-	s.AddTool(mcp.NewTool("echo", mcp.WithString("message", mcp.Required())), mcp.NewTypedToolHandler(
-		func(_ context.Context, _ mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, error) {
-			return mcp.NewToolResultText(in.Message), nil
-		}))
-	s.AddTool(mcp.NewTool("document", mcp.WithNumber("count", mcp.Required())), mcp.NewTypedToolHandler(
-		func(_ context.Context, _ mcp.CallToolRequest, in many) (*mcp.CallToolResult, error) {
-			return mcp.NewToolResultText(foundText(in.Count)), nil
-		}))
-	s.AddTool(mcp.NewTool("flood", mcp.WithNumber("count", mcp.Required())), mcp.NewTypedToolHandler(
-		func(ctx context.Context, _ mcp.CallToolRequest, in many) (*mcp.CallToolResult, error) {
-			for range in.Count {
-				s.SendNotificationToClient(ctx, mcpGoNews, nil) // fails when too many wait
-			}
-			return mcp.NewToolResultText(""), nil
-		}))
+	addMCPGoTool(s, mcp.WithString("message", mcp.Required()), "echo", func(_ context.Context, in arguments) string { return in.Message })
+	addMCPGoTool(s, mcp.WithNumber("count", mcp.Required()), "document", func(_ context.Context, in many) string { return foundText(in.Count) })
+	addMCPGoTool(s, mcp.WithNumber("count", mcp.Required()), "flood", func(ctx context.Context, in many) string {
+		for range in.Count {
+			s.SendNotificationToClient(ctx, mcpGoNews, nil) // fails when too many wait
+		}
+		return ""
+	})
 	for i := range o.tools {
 		s.AddTool(mcp.NewToolWithRawSchema(toolName(i), toolDescription, json.RawMessage(toolSchema)),
 			func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -63,6 +56,14 @@ func newMCPGoServer(o serving) *server.MCPServer {
 		s.AddNotificationHandler(mcpGoNews, func(context.Context, mcp.JSONRPCNotification) { o.notified() })
 	}
 	return s
+}
+
+// addMCPGoTool adds a tool that answers with a text.
+func addMCPGoTool[In any](s *server.MCPServer, argument mcp.ToolOption, name string, answer func(context.Context, In) string) {
+	s.AddTool(mcp.NewTool(name, argument), mcp.NewTypedToolHandler(
+		func(ctx context.Context, _ mcp.CallToolRequest, in In) (*mcp.CallToolResult, error) {
+			return mcp.NewToolResultText(answer(ctx, in)), nil
+		}))
 }
 
 const mcpGoNews = "notifications/news"
