@@ -266,7 +266,6 @@ func TestReadingFromAServerThatHasSaidNothing(t *testing.T) {
 		opens   opening
 		b, more string // its entry in the file, and what follows the entries
 		third   bool   // there is another server that has said nothing
-		slow    bool   // it says which templates it has a second after what resources
 		uri     string
 		later   bool // it can be reached after three seconds
 		took    time.Duration
@@ -277,7 +276,6 @@ func TestReadingFromAServerThatHasSaidNothing(t *testing.T) {
 		"it comes":               {opens: fails(errors.New("out of order")), uri: "b:/one", later: true, took: 4 * time.Second},
 		"it has a template":      {opens: fails(errors.New("out of order")), uri: "b:/all/7", later: true, took: 4 * time.Second},
 		"it comes without it":    {opens: fails(errors.New("out of order")), uri: "b:/two", later: true, took: 4 * time.Second, said: nowhere},
-		"it has a late template": {opens: fails(errors.New("out of order")), uri: "b:/all/7", later: true, slow: true, took: 5 * time.Second},
 		"two that are silent":    {opens: hangs, third: true, uri: "b:/one", said: nowhere},
 		"not offered":            {opens: hangs, b: `, "bowline": {"resources": {"deny": ["b:*"]}}`, uri: "b:/one", said: nowhere},
 		"not for this client":    {opens: hangs, more: `, "bowline": {"policy": [{"allow": ["a/*"]}]}`, uri: "b:/one", said: nowhere},
@@ -291,9 +289,6 @@ func TestReadingFromAServerThatHasSaidNothing(t *testing.T) {
 			}
 			r := new(recorder)
 			f := silentWith(t, gateway.Options{Audit: r.write}, c.opens, b, c.more)
-			if c.slow {
-				f.servers["b"] = templatesLate()
-			}
 			session := f.client(protocol.LatestLegacy, client.Options{})
 			over := make(chan struct{})
 			go func() {
@@ -314,20 +309,6 @@ func TestReadingFromAServerThatHasSaidNothing(t *testing.T) {
 			<-over
 		})
 	}
-}
-
-// templatesLate is a server whose list of templates takes a second.
-func templatesLate() *server.Server {
-	s := server.New(protocol.Implementation{Name: "b", Version: "1"}, server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
-		return func(ctx context.Context, r *server.Request) (any, error) {
-			if r.Method == protocol.MethodListResourceTemplates {
-				pass(time.Second)
-			}
-			return next(ctx, r)
-		}
-	}}})
-	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "b:/all/{N}", Name: "all"}, func(_ context.Context, in struct{ N string }) (string, error) { return in.N, nil })
-	return s
 }
 
 // At the endpoint for search a call says the same. If the server comes meanwhile, it is to be made again.
@@ -368,15 +349,9 @@ func TestHowLongACallWaitsForAServerThatHasSaidNothing(t *testing.T) {
 		if took, away := outcomeOf(t, session, "b__who", nil); took != 10*time.Second || !strings.Contains(away, "It was not executed") {
 			t.Errorf("right after the file was read: %v, %q", took, away)
 		}
-		f.apply(fileOf(t, "a"))
-		f.apply(fileOf(t, "a", "b"))
-		began := time.Now()
-		if _, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "b:/one"}); time.Since(began) != 10*time.Second || err == nil || !strings.Contains(err.Error(), "It was not executed") {
-			t.Errorf("a resource, right after the file was read: %v, %v", time.Since(began), err)
-		}
 		_, err := f.Await(t.Context(), "a")
 		failOn(t, err)
-		began = time.Now()
+		began := time.Now()
 		if _, err = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "zz__who"}); time.Since(began) != 0 || err == nil || !strings.Contains(err.Error(), "unknown tool") {
 			t.Errorf("a tool that no server may have, after an Await: %v, %v", time.Since(began), err)
 		}

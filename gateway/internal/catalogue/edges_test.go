@@ -269,10 +269,7 @@ func TestWhatANameMayMean(t *testing.T) {
 func TestWhereAResourceMayBe(t *testing.T) {
 	a, b, c := Server{Name: "a"}, Server{Name: "b", Filter: map[Kind]Filter{Resources: {Deny: []string{"no:*"}}}}, Server{Name: "c"}
 	all := []Server{a, b, c}
-	said := func(s *Snapshot, of Server) *Snapshot {
-		return s.Learn(of, Resources, List{}).Learn(of, Templates, List{})
-	}
-	s := said(Empty().Apply(planned(all...), all), a)
+	s := Empty().Apply(planned(all...), all).Learn(a, Resources, List{})
 	at := func(s *Snapshot, uri string) string {
 		item, ok := s.MayHave(uri)
 		if ok != (item.Server != "") || ok && (item.Own != uri || item.Name != uri) {
@@ -282,15 +279,12 @@ func TestWhereAResourceMayBe(t *testing.T) {
 	}
 	equal(t, "of two", at(s, "x:/y"), "")
 	equal(t, "of two, one of which does not offer it", at(s, "no:/y"), "c")
-	equal(t, "of one", at(said(s, c), "x:/y"), "b")
-	equal(t, "of one that has still to say its templates", at(said(s, c).Learn(b, Resources, List{}), "x:/y"), "b")
-	equal(t, "of one that has still to say its resources", at(said(s, c).Learn(b, Templates, List{}), "x:/y"), "b")
-	broken := errors.New("broken")
-	equal(t, "of one that has failed to say it", at(said(s, c).Fail(b, Resources, broken).Fail(b, Templates, broken), "x:/y"), "")
-	equal(t, "of one that does not offer it", at(said(s, c), "no:/y"), "")
+	equal(t, "of one", at(s.Learn(c, Resources, List{}), "x:/y"), "b")
+	equal(t, "of one that has failed to say it", at(s.Fail(c, Resources, errors.New("broken")).Fail(b, Resources, errors.New("broken")), "x:/y"), "")
+	equal(t, "of one that does not offer it", at(s.Learn(c, Resources, List{}), "no:/y"), "")
 	equal(t, "of one that is seen", at(s.For(func(_ Kind, item Item) bool { return item.Server == "c" }), "x:/y"), "c")
 	equal(t, "of none that is seen", at(s.For(func(_ Kind, item Item) bool { return item.Server == "a" }), "x:/y"), "")
-	equal(t, "too long", at(said(s, c), "x:/"+strings.Repeat("y", LongestURI)), "")
+	equal(t, "too long", at(s.Learn(c, Resources, List{}), "x:/"+strings.Repeat("y", LongestURI)), "")
 }
 
 // Why a server has not said what it has is known until it says it, and of this server only. Nobody waits for it meanwhile.

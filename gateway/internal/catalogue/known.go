@@ -80,15 +80,11 @@ func (s *Snapshot) MayMean(kind Kind, name string) (items []Item) {
 	return items
 }
 
-// MayHave returns what a resource is that is nowhere now, and that may be at the only server which has still to say which resources, or which templates, it has. Of several, nobody knows at which it would be:
+// MayHave returns what a resource is that is nowhere now, and that may be at the only server which has still to say which resources it has. Of several, nobody knows at which it would be:
 // a URI names no server. What the file or For hides is at none.
 func (s *Snapshot) MayHave(uri string) (only Item, ok bool) {
-	resources, templates := s.Awaited(Resources), s.Awaited(Templates)
-	for _, one := range s.servers {
-		server := one.Name
-		if !slices.Contains(resources, server) && !slices.Contains(templates, server) {
-			continue
-		}
+	for _, server := range s.Awaited(Resources) {
+		one, _ := s.server(server)
 		item := Item{Server: server, Own: uri, Name: uri}
 		switch {
 		case len(uri) > LongestURI || !one.Filter[Resources].Offers(uri) || s.part != nil && !s.part.may(Resources, item):
