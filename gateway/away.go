@@ -213,27 +213,6 @@ func (g *Gateway) findLater(ctx context.Context, until time.Time, kind catalogue
 	return item, false, away
 }
 
-// readLater looks for a resource that is nowhere, and that may be at the only server which has still to say which it has, as findLater does for a tool.
-func (g *Gateway) readLater(ctx context.Context, until time.Time, uri string) (item catalogue.Item, found bool, away *awayError) {
-	may, ok := g.sight.now(ctx).MayHave(uri)
-	u := g.upstream(may.Server)
-	if !ok || u == nil {
-		return item, false, nil
-	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	for _, kind := range []catalogue.Kind{catalogue.Resources, catalogue.Templates} {
-		away = g.awaitOffer(ctx, u, kind)
-		if item, found = g.sight.now(ctx).Resource(uri); found {
-			return item, true, nil
-		}
-		if away != nil {
-			return may, false, away
-		}
-	}
-	return item, false, nil
-}
-
 // awaitOffer waits until a server has said what it has of a kind.
 func (g *Gateway) awaitOffer(ctx context.Context, u *upstream, kind catalogue.Kind) *awayError {
 	if _, away := g.ready(ctx, u, &u.shared); away != nil {

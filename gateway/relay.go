@@ -205,17 +205,7 @@ func (g *Gateway) readResource(ctx context.Context, params json.RawMessage) (jso
 	if err := withoutAliases(params, "uri"); err != nil {
 		return nil, err
 	}
-	until := time.Now().Add(longestWait)
 	item, found := g.resource(ctx, uri)
-	if !found {
-		var away *awayError
-		if item, found, away = g.readLater(ctx, until, uri); away != nil {
-			if g.options.Audit != nil {
-				g.note(ctx, item, protocol.MethodReadResource, params, nil, away)
-			}
-			return nil, away.fault()
-		}
-	}
 	if !found {
 		return nil, notFound(ctx, uri)
 	}

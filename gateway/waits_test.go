@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -253,60 +252,6 @@ func TestWhoLearnsThatAServerHasSaidNothing(t *testing.T) {
 			if took := time.Since(began); more != "" && (said[0] != said[1] || took > 0) || more == "" && said[0] == said[1] {
 				t.Errorf("with %q, after %v: %q", more, took, said)
 			}
-		})
-	}
-}
-
-// Reading a resource that only one server may have, which has never answered, waits for that server, and says that it is away. If there are two such servers, or its client may not read it there, it is not found.
-//
-// Guarantees: G-0088.24, G-0098.1
-func TestReadingFromAServerThatHasSaidNothing(t *testing.T) {
-	const away, nowhere = `the server "b" is away`, "resource not found"
-	for name, c := range map[string]struct {
-		opens   opening
-		b, more string // its entry in the file, and what follows the entries
-		third   bool   // there is another server that has said nothing
-		uri     string
-		later   bool // it can be reached after three seconds
-		took    time.Duration
-		said    string
-	}{
-		"it does not start":      {opens: hangs, uri: "b:/one", took: 10 * time.Second, said: away},
-		"it is not installed":    {opens: fails(exec.ErrNotFound), uri: "b:/one", said: away + " (backoff): executable missing"},
-		"it comes":               {opens: fails(errors.New("out of order")), uri: "b:/one", later: true, took: 4 * time.Second},
-		"it has a template":      {opens: fails(errors.New("out of order")), uri: "b:/all/7", later: true, took: 4 * time.Second},
-		"it comes without it":    {opens: fails(errors.New("out of order")), uri: "b:/two", later: true, took: 4 * time.Second, said: nowhere},
-		"two that are silent":    {opens: hangs, third: true, uri: "b:/one", said: nowhere},
-		"not offered":            {opens: hangs, b: `, "bowline": {"resources": {"deny": ["b:*"]}}`, uri: "b:/one", said: nowhere},
-		"not for this client":    {opens: hangs, more: `, "bowline": {"policy": [{"allow": ["a/*"]}]}`, uri: "b:/one", said: nowhere},
-		"of a server that is up": {opens: hangs, uri: "a:/one"},
-		"longer than any":        {opens: hangs, uri: "b:/" + strings.Repeat("x", 1<<20), said: nowhere},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := c.b
-			if c.third {
-				b = `}, "c": {"command": "/bin/c"`
-			}
-			r := new(recorder)
-			f := silentWith(t, gateway.Options{Audit: r.write}, c.opens, b, c.more)
-			session := f.client(protocol.LatestLegacy, client.Options{})
-			over := make(chan struct{})
-			go func() {
-				defer close(over)
-				if c.later {
-					pass(3 * time.Second)
-					f.reach(nil)
-				}
-			}()
-			began := time.Now()
-			_, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: c.uri})
-			if took, said := time.Since(began), fmt.Sprint(err); took > c.took || took < c.took-time.Second || (err == nil) != (c.said == "") || !strings.Contains(said, c.said) {
-				t.Errorf("%s: after %v, %.200s", name, took, said)
-			}
-			if got := r.about(protocol.MethodReadResource); strings.Contains(c.said, "away") && !slices.Equal(got, []string{c.uri + " b/" + c.uri + " not answered not sent"}) {
-				t.Errorf("%s: the records are %q", name, got)
-			}
-			<-over
 		})
 	}
 }

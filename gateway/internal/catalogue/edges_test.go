@@ -263,30 +263,6 @@ func TestWhatANameMayMean(t *testing.T) {
 	equal(t, "what is known", mean(s.Learn(b, Tools, tools("u")), Tools, "b__t"), none)
 }
 
-// A resource that is nowhere may be at the only server which has still to say which it has, if what the file says of it lets that be offered, and its client may see it there.
-//
-// Guarantees: G-0088.24
-func TestWhereAResourceMayBe(t *testing.T) {
-	a, b, c := Server{Name: "a"}, Server{Name: "b", Filter: map[Kind]Filter{Resources: {Deny: []string{"no:*"}}}}, Server{Name: "c"}
-	all := []Server{a, b, c}
-	s := Empty().Apply(planned(all...), all).Learn(a, Resources, List{})
-	at := func(s *Snapshot, uri string) string {
-		item, ok := s.MayHave(uri)
-		if ok != (item.Server != "") || ok && (item.Own != uri || item.Name != uri) {
-			t.Errorf("%s: %+v, %v", uri, item, ok)
-		}
-		return item.Server
-	}
-	equal(t, "of two", at(s, "x:/y"), "")
-	equal(t, "of two, one of which does not offer it", at(s, "no:/y"), "c")
-	equal(t, "of one", at(s.Learn(c, Resources, List{}), "x:/y"), "b")
-	equal(t, "of one that has failed to say it", at(s.Fail(c, Resources, errors.New("broken")).Fail(b, Resources, errors.New("broken")), "x:/y"), "")
-	equal(t, "of one that does not offer it", at(s.Learn(c, Resources, List{}), "no:/y"), "")
-	equal(t, "of one that is seen", at(s.For(func(_ Kind, item Item) bool { return item.Server == "c" }), "x:/y"), "c")
-	equal(t, "of none that is seen", at(s.For(func(_ Kind, item Item) bool { return item.Server == "a" }), "x:/y"), "")
-	equal(t, "too long", at(s.Learn(c, Resources, List{}), "x:/"+strings.Repeat("y", LongestURI)), "")
-}
-
 // Why a server has not said what it has is known until it says it, and of this server only. Nobody waits for it meanwhile.
 //
 // Guarantees: G-0088.24

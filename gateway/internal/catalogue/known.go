@@ -80,23 +80,6 @@ func (s *Snapshot) MayMean(kind Kind, name string) (items []Item) {
 	return items
 }
 
-// MayHave returns what a resource is that is nowhere now, and that may be at the only server which has still to say which resources it has. Of several, nobody knows at which it would be:
-// a URI names no server. What the file or For hides is at none.
-func (s *Snapshot) MayHave(uri string) (only Item, ok bool) {
-	for _, server := range s.Awaited(Resources) {
-		one, _ := s.server(server)
-		item := Item{Server: server, Own: uri, Name: uri}
-		switch {
-		case len(uri) > LongestURI || !one.Filter[Resources].Offers(uri) || s.part != nil && !s.part.may(Resources, item):
-		case ok:
-			return Item{}, false
-		default:
-			only, ok = item, true
-		}
-	}
-	return only, ok
-}
-
 // ownOf undoes what called does; "": no tool is called so.
 func (s Server) ownOf(kind Kind, called string) string {
 	if kind != Tools {
