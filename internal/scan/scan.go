@@ -94,7 +94,7 @@ func (t *Text) End() bool {
 }
 
 // IsCompact reports whether the part that was read has no white space outside of strings, and no escape that
-// may be half of a character. Encoders write nothing else.
+// may be half of a character.
 func (t *Text) IsCompact() bool { return !t.spaced && !t.halves }
 
 // Kind returns the first character of the next value: one of { [ " t f n, or 0 for
