@@ -25,6 +25,7 @@ type listeningServer struct {
 	like     serverKind
 	refuses  map[string]bool // what it refuses from now on
 	refusals map[string]int  // how often it has refused each resource
+	grants   map[string]bool // what a modern one has granted since the program was told of a refusal
 	late     []lateAnswer
 
 	// Of this link:
@@ -144,6 +145,9 @@ func (s *listeningServer) listen(f frame, asked protocol.SubscriptionFilter) (an
 		return f.fault(jsonrpc.CodeInvalidParams, `null`), asked.ResourceSubscriptions
 	}
 	asked.ResourceSubscriptions = slices.DeleteFunc(asked.ResourceSubscriptions, func(uri string) bool { return s.refuses[uri] })
+	for _, uri := range asked.ResourceSubscriptions {
+		s.grants[uri] = true
+	}
 	s.listens = append(s.listens, &openListening{f, asked})
 	f.Params = mustMarshal(&protocol.ListenParams{Notifications: asked})
 	return f.grants(), refused
