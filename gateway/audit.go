@@ -60,7 +60,8 @@ func auditing(given func(context.Context, server.Record), trail func(context.Con
 	}
 }
 
-// recordOf leaves out whatever a server or a client may have put a secret into: results, headers, and the texts of errors.
+// recordOf leaves out whatever a server or a client may have put a secret into: results, headers, and the texts of errors. Of these it has two, neither of which is a server's: why a
+// requestState was refused here, and why a request was denied over HTTP, as its sender was told.
 func recordOf(r server.Record) audit.Record {
 	record := audit.Record{
 		Time: r.Time, Millis: float64(r.Duration.Microseconds()) / 1000, Principal: r.Origin.Identity, Address: r.Origin.Address(), ID: r.ID.String(),
@@ -69,10 +70,9 @@ func recordOf(r server.Record) audit.Record {
 	if r.Client != nil {
 		record.Client, record.Revision = programOf(r.Client), r.Client.ProtocolVersion
 	}
-	switch {
-	case refusesState(r.Err):
-		record.Reason = badState
-	case r.Outcome == server.OutcomeDenied && r.Status != 0 && r.Err != nil: // its text is that of a Denial, which is for people
+	record.Reason = stateRefused(r.Err)
+	// Its text is that of a Denial of Check, or one of the transport's own: of an origin, a host, or a session of another identity. All are for people.
+	if r.Outcome == server.OutcomeDenied && r.Status != 0 && r.Err != nil {
 		record.Reason = r.Err.Error()
 	}
 	if _, isPerson := r.Origin.Principal.(atPage); isPerson {
@@ -84,13 +84,16 @@ func recordOf(r server.Record) audit.Record {
 	return record
 }
 
-// badState does not say which of these it is: nobody can know that of a state that was not sealed for the call.
-const badState = "its requestState was changed, is of another call, user or gateway, was used, or has expired"
-
-// refusesState reports whether an error is the answer to a request whose requestState does not hold.
-func refusesState(err error) bool {
-	var fault *jsonrpc.Error
-	return errors.As(err, &fault) && protocol.IsInvalidParams(fault, protocol.ReasonRequestState)
+// stateRefused returns why this gateway has refused the requestState of a request; "": it has not. What a server answers has the same code and the same reason, but is no error of this type.
+func stateRefused(err error) string {
+	if err == nil {
+		return "" // before the variable, which is an allocation
+	}
+	var refusal interface{ StateRefused() string }
+	if !errors.As(err, &refusal) {
+		return ""
+	}
+	return refusal.StateRefused()
 }
 
 // traceOf returns the ids of the trace and the span of a request: of the one in which this program serves it, or else of the one that its client names. Clients may name anything.

@@ -229,11 +229,11 @@ func (g *Gateway) noteUsers(next server.Handler) server.Handler {
 	}
 }
 
-// countRefusedStates is a middleware that counts requests whose requestState was refused.
+// countRefusedStates is a middleware that counts requests whose requestState was refused here.
 func (g *Gateway) countRefusedStates(next server.Handler) server.Handler {
 	return func(ctx context.Context, r *server.Request) (any, error) {
 		result, err := next(ctx, r)
-		if err != nil && refusesState(err) && !r.Outgoing {
+		if !r.Outgoing && stateRefused(err) != "" {
 			g.ofNoCall.Add(1)
 		}
 		return result, err

@@ -173,8 +173,9 @@ func statesThatDoNotHold(t *testing.T, back string) {
 		_, err := row.by.With(client.CallOptions{ManualInput: true}).CallTool(timeout(t), &protocol.CallToolParams{
 			Name: row.tool, InputParams: protocol.InputParams{InputResponses: answers, RequestState: &row.state},
 		})
-		if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || !protocol.IsInvalidParams(fault, protocol.ReasonRequestState) {
-			t.Errorf("%s: %v", row.name, err)
+		fault := (*jsonrpc.Error)(nil)
+		if !errors.As(err, &fault) || !protocol.IsInvalidParams(fault, protocol.ReasonRequestState) {
+			t.Fatalf("%s: %v", row.name, err)
 		}
 		if refused := f.Report().StatesRefused; refused != uint64(i+1) {
 			t.Errorf("%s: the report counts %d", row.name, refused)
@@ -185,7 +186,7 @@ func statesThatDoNotHold(t *testing.T, back string) {
 			continue
 		}
 		got, text := records[0], fmt.Sprintf("%+v", records[0])
-		if got.Principal != row.user.Identity() || got.Method != protocol.MethodCallTool || got.Name != row.tool || got.Code != jsonrpc.CodeInvalidParams || !strings.Contains(got.Reason, "requestState") {
+		if got.Principal != row.user.Identity() || got.Method != protocol.MethodCallTool || got.Name != row.tool || got.Code != jsonrpc.CodeInvalidParams || got.Reason != fault.Message || !strings.Contains(got.Reason, "requestState") {
 			t.Errorf("%s: %s", row.name, text)
 		}
 		if strings.Contains(text, *state) || strings.Contains(text, *elsewhere) || strings.Contains(text, "AAAA") {
@@ -194,6 +195,50 @@ func statesThatDoNotHold(t *testing.T, back string) {
 	}
 	if runs() != 1 {
 		t.Errorf("the tool ran %d times", runs())
+	}
+}
+
+// What a server refuses is its own: no text of it is in the record, nothing is counted, and the client gets its error. The state of a call that goes on in another process can be read, and the call cannot go on.
+// Its record says that, and not that it was changed.
+//
+// Guarantees: G-0099.21
+func TestStatesOfCallsThatAreOver(t *testing.T) {
+	for back, want := range map[string]struct {
+		counted uint64
+		why     string
+	}{
+		protocol.LatestLegacy: {1, "the call waits on another node, or is over: make it anew"},
+		protocol.Latest:       {0, ""}, // the call goes on at the server, which is another one, too, and refuses its own state
+	} {
+		r := new(recorder)
+		start := func() (*fleet, *client.Session) {
+			s, _ := questioner()
+			server.AddTool(s, protocol.Tool{Name: "refuses"}, func(context.Context, struct{}) (string, error) {
+				return "", protocol.InvalidParams(protocol.ReasonRequestState, "s3cret")
+			})
+			secrets := func() [][]byte { return [][]byte{[]byte(strings.Repeat("s", 32))} }
+			o := gateway.Options{Audit: r.write, Server: server.Options{Asking: server.AskingOptions{Secrets: secrets}}}
+			f := newFleetWith(t, back, map[string]*server.Server{"a": s}, o)
+			return f, f.client(protocol.Latest, user("ada"))
+		}
+		_, before := start()
+		result, err := byHand(timeout(t), before, nil, nil)
+		answers, state := answered(t, result, err)
+		f, after := start()
+		check := func(what string, err error, counted uint64, why string) {
+			t.Helper()
+			if fault := (*jsonrpc.Error)(nil); !errors.As(err, &fault) || !protocol.IsInvalidParams(fault, protocol.ReasonRequestState) {
+				t.Errorf("%s, %s: %v", back, what, err)
+			}
+			all := r.records()
+			if got := all[len(all)-1]; got.Code != jsonrpc.CodeInvalidParams || got.Reason != why || f.Report().StatesRefused != counted {
+				t.Errorf("%s, %s: %d are counted, want %d, and the record is %+v, want why: %q", back, what, f.Report().StatesRefused, counted, got, why)
+			}
+		}
+		_, err = after.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__refuses"})
+		check("a refusal by the server", err, 0, "")
+		_, err = byHand(timeout(t), after, answers, state)
+		check("a state of another process", err, want.counted, want.why)
 	}
 }
 

@@ -40,7 +40,7 @@ func (m *metrics) whole(r Report) {
 	m.one("audit_unsent_total", "counter", "Records of the audit trail that were written, and could not be sent.", float64(r.AuditUnsent))
 	m.one("results_not_enriched_total", "counter", "Results to which nothing could be added.", float64(r.NotEnriched))
 	m.denied(r.Denied)
-	m.one("request_states_refused_total", "counter", "Requests whose requestState was changed, is of another call, user or gateway, was used, or has expired.", float64(r.StatesRefused))
+	m.one("request_states_refused_total", "counter", "Requests whose requestState the gateway has refused, such as one that was changed, is of another user, was used, has expired, or is of a call that a restart has ended.", float64(r.StatesRefused))
 	m.one("login_pages_refused_total", "counter", "Requests at the pages for logins of users that were refused.", float64(r.PagesRefused))
 }
 

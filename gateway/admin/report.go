@@ -50,7 +50,7 @@ type Report struct {
 
 	Denied map[int]uint64 `json:"denied,omitzero"` // requests of clients over HTTP whose sender may not make them, such as those without a valid token, by the status of the answer
 
-	StatesRefused uint64 `json:"statesRefused,omitzero"` // requests whose requestState was changed, is of another call, user or gateway, was used, or has expired
+	StatesRefused uint64 `json:"statesRefused,omitzero"` // requests whose requestState the gateway has refused; the audit trail says why
 
 	PagesRefused int64 `json:"loginPagesRefused,omitzero"` // requests of browsers at the pages for logins of users
 }

@@ -113,7 +113,10 @@ func (rs *Rounds) MayGoOn(ctx context.Context, st *State, waits bool) error {
 	case st.Process != "" && (st.Process != rs.process || !st.Again && !waits):
 		return Refuse("the call waits on another node, or is over: make it anew")
 	case st.Process == "" || st.Again:
-		if first, err := rs.spend(ctx, st); err != nil || !first {
+		switch first, err := rs.spend(ctx, st); {
+		case err != nil:
+			return Refuse("it is not known whether the requestState was used: make the call anew")
+		case !first:
 			return Refuse("the requestState was used: the call is over, make it anew")
 		}
 	}

@@ -2,6 +2,8 @@ package asking
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,4 +45,21 @@ func TestTheLatestUsedStatesAreRemembered(t *testing.T) {
 		}
 		rs.end(nil)
 	})
+}
+
+// broken is a store of used states that cannot be reached.
+type broken struct{}
+
+func (broken) Spend(context.Context, [16]byte, time.Time) (bool, error) {
+	return true, errors.New("it cannot be reached")
+}
+
+// A state is refused if nobody can say whether it was used, and the refusal does not say that it was.
+func TestStatesWithoutTheirStore(t *testing.T) {
+	rs := NewRounds(Limits{}, nil, broken{})
+	defer rs.end(nil)
+	var refused *StateError
+	if err := rs.MayGoOn(t.Context(), &State{ID: make([]byte, 16)}, false); !errors.As(err, &refused) || !strings.Contains(refused.StateRefused(), "it is not known") {
+		t.Errorf("got %v", err)
+	}
 }

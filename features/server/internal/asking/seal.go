@@ -246,7 +246,18 @@ func (s *Sealer) Open(about Subject, sealed string) (*State, error) {
 	return nil, Refuse("invalid or expired requestState")
 }
 
-// Refuse returns the answer to a state that cannot be used.
-func Refuse(why string) *jsonrpc.Error {
-	return protocol.InvalidParams(protocol.ReasonRequestState, why)
+// A StateError is the answer to a state that cannot be used. Other servers give such answers, too, and who passes those on must not
+// take them for its own.
+type StateError struct{ fault *jsonrpc.Error }
+
+// Refuse returns the answer to a state that cannot be used. No text of a peer may be in it: it goes into records.
+func Refuse(why string) *StateError {
+	return &StateError{protocol.InvalidParams(protocol.ReasonRequestState, why)}
 }
+
+func (e *StateError) Error() string { return e.fault.Error() }
+
+func (e *StateError) Unwrap() error { return e.fault }
+
+// StateRefused returns why the state cannot be used. A gateway finds it in the error of a request by this method.
+func (e *StateError) StateRefused() string { return e.fault.Message }
