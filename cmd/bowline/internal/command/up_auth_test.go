@@ -303,7 +303,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	} {
 		broken.write()
 		said := make(chan bool, 1)
-		go func() { said <- up.says("the certificate stays as it was: ", broken.says) }()
+		up.readers.Go(func() { said <- up.says("the certificate stays as it was: ", broken.says) })
 		until(broken.what+" in the log", func() bool {
 			if err := anew(second); err != nil {
 				t.Fatalf("with %s: %v", broken.what, err)

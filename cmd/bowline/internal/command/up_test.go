@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +37,8 @@ type upRun struct {
 	url   string
 	lines *bufio.Scanner // of its standard error
 	said  bytes.Buffer   // what was read of that
+
+	readers sync.WaitGroup // goroutines that read lines while the test does something else
 }
 
 // startUp runs `bowline up` over a file, and waits until it serves.
@@ -85,6 +88,7 @@ func (r *upRun) end() {
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		r.t.Fatal(err)
 	}
+	r.readers.Wait() // of a test that has failed: one that waits for its line reads to the end
 	for r.lines.Scan() {
 	}
 	if status := exitStatus(r.t, r.cmd.Wait()); status != 0 {
