@@ -79,7 +79,7 @@ type ElicitationComplete struct{ ID string }
 // refuses its output schema: it is too costly, malformed, in a dialect that package schema
 // does not support, or has a pattern that Go cannot compile. Calls of the tool succeed.
 // The event comes once for each schema: when the tool is listed, if the schema has a $dynamicRef or a $ref to another document (for
-// 100 tools of a page at most), and otherwise when Call gets a result of the tool. Close delivers that
+// 100 tools of a page at most, and only where schema.CheckReferences finds it), and otherwise when Call gets a result of the tool. Close delivers that
 // of a Call that has returned before; that of a Call which Close lets finish may be lost.
 type SchemaRefused struct {
 	Tool string

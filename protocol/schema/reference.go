@@ -11,7 +11,9 @@ import (
 )
 
 // CheckReferences fails with ErrReference if a schema has a $dynamicRef, or a $ref to another document: then Compile refuses it. It
-// checks nothing else, and does not decode a schema without such keywords, so it is fast enough for every tool of a list.
+// checks nothing else, and does not decode a schema without such keywords, so it is fast enough for every tool of a list. It returns nil
+// where only Compile finds such a keyword: in the target of a local $ref that is not below a keyword of JSON Schema, where the keyword is
+// written with escapes, and in a schema above the size limit.
 func CheckReferences(raw json.RawMessage) error {
 	if len(raw) > largestSchema || !bytes.Contains(raw, []byte(`"$dynamicRef"`)) && !mayLeadOut(raw) {
 		return nil
@@ -65,7 +67,11 @@ func leadsOut(schema any, isDraft07 bool) error {
 			if inside, isList = s[keyword].([]any); !isList {
 				inside = []any{s[keyword]}
 			}
-		case "not", "if", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties":
+		case "additionalItems":
+			if _, isList := s["items"].([]any); isList {
+				inside = []any{s[keyword]}
+			}
+		case "not", "if", "then", "else", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties":
 			inside = []any{s[keyword]}
 		}
 		for _, one := range inside {

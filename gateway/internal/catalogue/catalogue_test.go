@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,6 +154,23 @@ func TestReferencesThatLeadOutAreNoticed(t *testing.T) {
 	if items := known.Items(Tools); len(items) != 2 || !strings.Contains(string(items[0].Raw), `"$dynamicRef":"#a"`) {
 		t.Errorf("got %v, want both tools", items)
 	}
+	prompt := json.RawMessage(`{"name":"p","inputSchema":{"$dynamicRef":"#a"}}`)
+	if notices := known.Learn(s, Prompts, List{Entries: []json.RawMessage{prompt}}).Notices("s"); len(notices) != len(texts) {
+		t.Errorf("got the notices %v, want no more for a prompt", notices)
+	}
+	many := List{Entries: []json.RawMessage{raw, raw}}
+	for i := range MaxNotices {
+		many.Entries = append(many.Entries, bytes.Replace(raw, []byte(`"t"`), fmt.Appendf(nil, `"t%d"`, i), 1))
+	}
+	many.Entries = append(many.Entries, json.RawMessage(`{}`))
+	texts = nil
+	for _, notice := range known.Learn(s, Tools, many).Notices("s") {
+		texts = append(texts, notice.Text)
+	}
+	if len(texts) != 2+MaxNotices+1 || texts[0] != `"t" is listed twice: the first one counts` || !strings.Contains(texts[1], "is left out") {
+		t.Errorf("got %d notices, %q, want first what is left out", len(texts), texts)
+	}
+	equal(t, "the last notice", texts[len(texts)-1], fmt.Sprintf("and %d more", 2*(MaxNotices+1)-MaxNotices))
 }
 
 // Lists, entries and notices have bounds, and what is left out is said.
@@ -302,7 +320,7 @@ func TestReadOnly(t *testing.T) {
 		`{"readOnlyHint":true}`: true, `{"a":{},"readOnlyHint":true}`: true, `{"readOnlyHint":false}`: false, `{"readOnlyHint":"true"}`: false, `{"readOnlyHint":1}`: false,
 		`{}`: false, `null`: false, `{"readonlyhint":true}`: false, `{"readOnlyHint":true,"readOnlyHint":false}`: false, `{"x":{"readOnlyHint":true}}`: false,
 	} {
-		e, _, err := acceptOne(Tools, json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"annotations":`+annotations+`}`))
+		e, _, _, err := acceptOne(Tools, json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"annotations":`+annotations+`}`))
 		if err != nil || e.reads != want {
 			t.Errorf("%s: %v, %v", annotations, e.reads, err)
 		}

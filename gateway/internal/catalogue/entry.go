@@ -37,7 +37,7 @@ const (
 	MaxEntry = 1 << 20
 	// MaxDescription is where a description is cut.
 	MaxDescription = 64 << 10
-	// MaxNotices is how many notices are kept of a list; one more says how many there were.
+	// MaxNotices is how many notices are kept of a list, and as many of its schemas; one more says how many there were.
 	MaxNotices = 32
 )
 
@@ -120,14 +120,14 @@ var forms = map[string]byte{
 
 // accept takes over what a server lists, and returns a text for each thing that it leaves out or changes.
 func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string) {
-	var notes texts
+	var notes, refused texts
 	size, seen := 0, make(map[string]bool, min(len(all), MaxEntries))
 	for i, raw := range all {
 		if len(entries) == MaxEntries || size > MaxBytes-min(len(raw), MaxEntry) {
 			notes.add("the last %d of %d are left out: at most %d, and %d bytes together, are offered", len(all)-i, len(all), MaxEntries, MaxBytes)
 			break
 		}
-		e, said, err := acceptOne(kind, raw)
+		e, found, said, err := acceptOne(kind, raw)
 		switch {
 		case err != nil:
 			notes.add("number %d is left out: %v", i+1, err)
@@ -136,13 +136,16 @@ func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string
 			notes.add("%s is listed twice: the first one counts", shown(e.own))
 			continue
 		}
-		for _, text := range said {
-			notes.add("%s", text)
+		if said != "" {
+			notes.add("%s", said)
+		}
+		if kind == Tools {
+			e.refusedSchemas(found, &refused)
 		}
 		seen[e.own], size = true, size+len(e.raw)
 		entries = append(entries, e)
 	}
-	return entries, notes.all()
+	return entries, append(notes.all(), refused.all()...)
 }
 
 // texts are the first MaxNotices of what is said.
@@ -166,46 +169,44 @@ func (t *texts) all() []string {
 	return t.first
 }
 
-// acceptOne reads an entry. It returns what is to be said of one that is offered.
-func acceptOne(kind Kind, raw json.RawMessage) (e entry, said []string, err error) {
+// acceptOne reads an entry. It returns its members, and what is to be said of one that is offered.
+func acceptOne(kind Kind, raw json.RawMessage) (e entry, found map[string]span, said string, err error) {
 	if len(raw) > 4*MaxEntry {
-		return e, nil, fmt.Errorf("it has %d bytes", len(raw))
+		return e, nil, "", fmt.Errorf("it has %d bytes", len(raw))
 	}
 	compact := jsontext.Value(bytes.Clone(raw)) // as it is read back from a file
 	if err := compact.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
-		return e, nil, errors.New("it is no JSON")
+		return e, nil, "", errors.New("it is no JSON")
 	}
-	found, err := members(compact)
-	if err != nil {
-		return e, nil, err
+	if found, err = members(compact); err != nil {
+		return e, nil, "", err
 	}
 	e = entry{own: text(compact, found[kind.identity()]), raw: json.RawMessage(compact), name: found["name"]}
 	if err := e.check(kind, found); err != nil {
-		return e, nil, err
+		return e, nil, "", err
 	}
-	e.reads, said = kind == Tools && isReadOnly(compact, found["annotations"]), e.refusedSchemas(kind, found)
+	e.reads = kind == Tools && isReadOnly(compact, found["annotations"])
 	if description := text(compact, found["description"]); len(description) > MaxDescription {
-		said = append(said, fmt.Sprintf("the description of %s has %d bytes, and is cut to %d", shown(e.own), len(description), MaxDescription))
+		said = fmt.Sprintf("the description of %s has %d bytes, and is cut to %d", shown(e.own), len(description), MaxDescription)
 		e.raw = splice(e.raw, found["description"], beginning(description, MaxDescription))
 		if found, err = members(e.raw); err != nil {
-			return e, nil, err
+			return e, nil, "", err
 		}
 		e.name = found["name"]
 	}
 	if len(e.raw) > MaxEntry {
-		return e, nil, fmt.Errorf("%s has %d bytes, more than %d", shown(e.own), len(e.raw), MaxEntry)
+		return e, nil, "", fmt.Errorf("%s has %d bytes, more than %d", shown(e.own), len(e.raw), MaxEntry)
 	}
-	return e, said, nil
+	return e, found, said, nil
 }
 
 // refusedSchemas says which schemas of a tool clients may refuse.
-func (e entry) refusedSchemas(kind Kind, found map[string]span) (said []string) {
+func (e entry) refusedSchemas(found map[string]span, said *texts) {
 	for _, name := range []string{"inputSchema", "outputSchema"} {
-		if err := schema.CheckReferences(e.raw[found[name].start:found[name].end]); kind == Tools && err != nil {
-			said = append(said, fmt.Sprintf("the %s of %s may be refused by clients: %v", name, shown(e.own), err))
+		if err := schema.CheckReferences(e.raw[found[name].start:found[name].end]); err != nil {
+			said.add("the %s of %s may be refused by clients: %v", name, shown(e.own), err)
 		}
 	}
-	return said
 }
 
 // isReadOnly reports whether annotations say so. Who repeats a member says nothing.
