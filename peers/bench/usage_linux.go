@@ -32,25 +32,30 @@ func clock(id int) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// children are the processes whose parent is this one.
+// children are the processes that this one has started, and those that they have started.
 func children() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
+	started := make(map[int][]int)
 	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
 		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
 		if err != nil {
-			continue
+			continue // it is no process, or has just ended
 		}
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // its state, its parent
-		if len(fields) > 1 && string(fields[1]) == strconv.Itoa(os.Getpid()) {
-			pids = append(pids, pid)
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || len(fields) < 2 {
+			continue
 		}
+		if parent, err := strconv.Atoi(string(fields[1])); err == nil {
+			started[parent] = append(started[parent], pid)
+		}
+	}
+	pids = started[os.Getpid()]
+	for i := 0; i < len(pids); i++ {
+		pids = append(pids, started[pids[i]]...)
 	}
 	return pids
 }
