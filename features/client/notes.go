@@ -5,6 +5,7 @@ import (
 	"context"
 	stdjson "encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -41,8 +42,9 @@ type toolNote struct {
 func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
 
 // learn records what is said about some tools. Annotations count only if the program
-// trusts the server. It returns the names of the tools that have another output schema than before.
-func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) (changed []string) {
+// trusts the server. It returns the new output schemas that are refused because a reference leads out of them. Each new schema is checked
+// once, before another goroutine can have it.
+func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) (refused []refusedOutput) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, tool := range tools {
@@ -59,10 +61,20 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) (changed []strin
 		}
 		n.note(tool.Name, before, said)
 		if kept := n.tools[tool.Name].output; kept != nil && kept != before.output {
-			changed = append(changed, tool.Name)
+			if err := schema.CheckReferences(stdjson.RawMessage(kept.text)); err != nil {
+				kept.done, kept.err = true, err
+				refused = append(refused, refusedOutput{tool.Name, kept, err})
+			}
 		}
 	}
-	return changed
+	return slices.DeleteFunc(refused, func(r refusedOutput) bool { return n.tools[r.tool].output != r.output }) // the page lists the tool again
+}
+
+// A refusedOutput is an output schema that the client refuses.
+type refusedOutput struct {
+	tool   string
+	output *compiled[*schema.Validator]
+	err    error
 }
 
 func (n *toolNotes) note(tool string, before, said toolNote) {
@@ -147,15 +159,6 @@ func (c *compiled[T]) get(ctx context.Context) (T, error) {
 	return value, err
 }
 
-// refuse makes get fail, unless the schema was compiled before.
-func (c *compiled[T]) refuse(why error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		c.done, c.err = true, why
-	}
-}
-
 // tellOnce reports whether the program is yet to learn that the schema is refused.
 func (c *compiled[T]) tellOnce() bool {
 	c.mu.Lock()
@@ -163,6 +166,13 @@ func (c *compiled[T]) tellOnce() bool {
 	before := c.reported
 	c.reported = true
 	return !before
+}
+
+// tellAgain undoes tellOnce, because the event was not queued.
+func (c *compiled[T]) tellAgain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reported = false
 }
 
 func (c *compiled[T]) size() int {

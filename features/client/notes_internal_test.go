@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/schema"
 )
 
 // The schemas that a client remembers are limited in bytes, and are forgotten with
@@ -47,5 +48,27 @@ func TestNotedSchemasAreBounded(t *testing.T) {
 	}
 	if n.schemaBytes != 0 || len(n.tools) != 0 {
 		t.Errorf("%d bytes of %d tools are left, want none", n.schemaBytes, len(n.tools))
+	}
+}
+
+// Of the schemas that a page lists under one name, only the one that is kept is told.
+//
+// Guarantees: G-0072.4
+func TestOnlyKeptSchemasAreRefused(t *testing.T) {
+	var n toolNotes
+	var page []*protocol.Tool
+	for i := range 100 {
+		page = append(page, &protocol.Tool{Name: "t", OutputSchema: json.RawMessage(fmt.Sprintf(`{"$dynamicRef":"#%d"}`, i%2))})
+	}
+	refused := n.learn(page, false)
+	if len(refused) != 1 || refused[0].tool != "t" || refused[0].output != n.of("t").output {
+		t.Fatalf("got %d refusals, want one of the last schema", len(refused))
+	}
+	if _, err := refused[0].output.get(t.Context()); !errors.Is(err, schema.ErrReference) || !strings.Contains(err.Error(), "#1") {
+		t.Errorf("got %v, want %v of the last schema", err, schema.ErrReference)
+	}
+	page = append(page, &protocol.Tool{Name: "t", OutputSchema: json.RawMessage(`{"enum":["$dynamicRef"]}`)})
+	if refused := n.learn(page, false); len(refused) != 0 {
+		t.Errorf("got %d refusals, want none of a schema that is not kept", len(refused))
 	}
 }

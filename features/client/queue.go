@@ -84,6 +84,11 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 // OnEvent, and for whom the drain does not wait.
 func (s *session) tell(e Event) {
 	s.events.await(s.events.push(e, false))
+	s.warn(e)
+}
+
+// warn writes an event about the program's own side to the log.
+func (s *session) warn(e Event) {
 	o := &s.client.options
 	log := o.Conn.Log
 	if log == nil && o.OnEvent == nil {
@@ -100,6 +105,26 @@ func (s *session) tell(e Event) {
 	}
 }
 
+// offer queues an event that a list of the server causes, and waits for nobody, because OnEvent may have asked for the list. It reports
+// false if too many events wait: then the event is not queued.
+func (q *eventQueue) offer(e Event) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.wanted() {
+		return true
+	}
+	if q.isFull(e.key()) {
+		return false
+	}
+	q.add(e, false)
+	return true
+}
+
+// isFull reports whether another event would be more than may wait.
+func (q *eventQueue) isFull(of eventKey) bool {
+	return len(q.waiting) >= maxEvents || q.bytes+len(of.about) > maxEventBytes
+}
+
 // add is push for a caller that holds the mutex.
 func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	of := e.key()
@@ -107,9 +132,10 @@ func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 		return nil
 	}
 	queued := queuedEvent{Event: e, of: of}
+	isFull := q.isFull(of)
 	q.bytes += len(of.about)
 	_, byHandler := e.(*NotAnswered)
-	if byHandler && q.draining && !q.early || fromServer && (of == eventKey{} || q.closing || len(q.waiting) >= maxEvents || q.bytes > maxEventBytes) {
+	if byHandler && q.draining && !q.early || fromServer && (of == eventKey{} || q.closing || isFull) {
 		queued.taken = make(chan struct{})
 	}
 	q.waiting = append(q.waiting, queued)

@@ -124,6 +124,57 @@ func TestRefusedReferencesAreToldWhenListed(t *testing.T) {
 	})
 }
 
+// While OnEvent is busy, at most 1000 refused schemas of a list wait to be told. The others are told with a result.
+//
+// Guarantees: G-0072.4
+func TestWaitingRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := 0
+		s := &fakeServer{answer: func(f frame) []string {
+			switch f.Method {
+			case protocol.MethodCallTool:
+				return []string{f.result(`{"content":[],"structuredContent":{"city":"Oslo"}}`)}
+			case protocol.MethodListTools:
+				tools := fmt.Sprintf(`{"name":"p%d","inputSchema":{}}`, page)
+				for i := range 100 {
+					tools += fmt.Sprintf(`,{"name":"t%d","inputSchema":{},"outputSchema":{"$dynamicRef":"#a"}}`, 100*page+i)
+				}
+				page++
+				return []string{f.result(`{"tools":[` + tools + `]}`)}
+			default:
+				return allAnswers(protocol.LatestLegacy)(f)
+			}
+		}}
+		told, release := 0, make(chan struct{})
+		session := openFake(t, s, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if _, ok := e.(*client.SchemaRefused); ok {
+				told++
+				<-release
+			}
+		}})
+		for range 12 {
+			if _, err := toolNames(t, session); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		close(release)
+		synctest.Wait()
+		if told != 1001 {
+			t.Errorf("got %d events, want the one that OnEvent had and 1000", told)
+		}
+		for range 2 {
+			if _, err := client.Call[weather](t.Context(), session, "t1199", nil); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		if told != 1002 {
+			t.Errorf("got %d events, want one more with the first result", told)
+		}
+	})
+}
+
 // A result without structured content passes, too, if its tool's schema is refused, and the
 // program learns that it was not checked. If the schema can be checked, it is an error.
 //

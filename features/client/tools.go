@@ -14,7 +14,6 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/paramheader"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/go-json-experiment/json"
 )
@@ -131,19 +130,15 @@ func (s *session) learnTools(page *protocol.ListToolsResult) {
 			return err != nil
 		})
 	}
-	refusals := 0
-	for _, tool := range s.tools.learn(page.Tools, s.client.options.TrustAnnotations) {
-		output := s.tools.of(tool).output
-		if output == nil || refusals == maxRefusals { // the program learns of the others with their first result
-			continue
-		}
-		err := schema.CheckReferences(stdjson.RawMessage(output.text))
-		if err == nil {
-			continue
-		}
-		refusals++
-		if output.refuse(err); output.tellOnce() {
-			s.tell(&SchemaRefused{Tool: tool, Err: err})
+	refused := s.tools.learn(page.Tools, s.client.options.TrustAnnotations)
+	for _, r := range refused[:min(len(refused), maxRefusals)] { // the program learns of the others with their first result
+		e := &SchemaRefused{Tool: r.tool, Err: r.err}
+		switch {
+		case !r.output.tellOnce():
+		case s.events.offer(e):
+			s.warn(e)
+		default:
+			r.output.tellAgain()
 		}
 	}
 }
