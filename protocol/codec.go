@@ -208,8 +208,8 @@ func decodePromptMessage(text *scan.Text, to *PromptMessage) {
 	}
 }
 
-// appendRaw refuses invalid JSON and repeated names. JSON without white space is copied, unless it escapes
-// surrogates.
+// appendRaw refuses invalid JSON and repeated names. JSON as encoders write it is
+// copied.
 func appendRaw(dst []byte, raw stdjson.RawMessage) ([]byte, bool) {
 	text := scan.Unique(raw)
 	if text.Value(); text.End() && text.IsCompact() {

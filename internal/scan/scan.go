@@ -9,7 +9,6 @@ package scan
 import (
 	"encoding/binary"
 	"math/bits"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -29,8 +28,8 @@ type Text struct {
 	failed bool // the Text has failed
 	wide   bool // there may be characters beyond ASCII
 
-	spaced bool // the text has white space outside of strings
-	halves bool // the text has escapes of surrogates, which may lack their other half
+	spaced  bool // the text has white space outside of strings
+	escaped bool // the text has escapes other than the short ones that encoders use
 
 	inside bool // the brace of the outermost object is missing
 
@@ -93,9 +92,9 @@ func (t *Text) End() bool {
 	return !t.failed && t.at == len(t.all) && (!t.wide || utf8.Valid(t.all))
 }
 
-// IsCompact reports whether the part that was read has no white space outside of strings, and no escape that
-// may be half of a character.
-func (t *Text) IsCompact() bool { return !t.spaced && !t.halves }
+// IsCompact reports whether the part that was read has the form that encoders write: no
+// white space, and no escapes other than \" \\ \b \f \n \r and \t.
+func (t *Text) IsCompact() bool { return !t.spaced && !t.escaped }
 
 // Kind returns the first character of the next value: one of { [ " t f n, or 0 for
 // every number. It returns a space if there is no value.
@@ -351,13 +350,16 @@ func (t *Text) escape() bool {
 	c := t.all[t.at]
 	t.at++
 	switch c {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+	case '"', '\\', 'b', 'f', 'n', 'r', 't':
+		return true
+	case '/':
+		t.escaped = true
 		return true
 	case 'u':
-		r, ok := hexRune(t.all[t.at:])
+		t.escaped = true
+		_, ok := hexRune(t.all[t.at:])
 		if ok {
 			t.at += 4
-			t.halves = t.halves || utf16.IsSurrogate(r)
 		}
 		return ok
 	default:

@@ -69,7 +69,7 @@ func check(t *testing.T, text []byte) {
 	case !sure && want && depth(text) <= scan.Deepest && members(text) <= 64 && bytes.IndexByte(text, '\\') < 0:
 		t.Fatalf("%q: not accepted", text)
 	case sure && unique.IsCompact():
-		if formatted, err := jsontext.AppendFormat(nil, text, lenient, jsontext.PreserveRawStrings(true)); err != nil || !bytes.Equal(formatted, text) {
+		if formatted, err := jsontext.AppendFormat(nil, text, lenient); err != nil || !bytes.Equal(formatted, text) {
 			t.Fatalf("%q is not compact: %q, %v", text, formatted, err)
 		}
 	}
