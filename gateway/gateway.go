@@ -97,26 +97,26 @@ type Options struct {
 
 // A Gateway serves the servers of a file to any number of clients. It is safe for concurrent use. End it with Close.
 type Gateway struct {
-	options    Options
-	id         string // among gateways
-	server     *server.Server
-	set        *sessions.Set
-	known      *catalogue.Catalogue
-	shared     *shared.Shared
-	sight      sight
-	announcer  announcer
-	lifecycle  lifecycle
-	notifier   *notifier
-	notOffered atomic.Uint64 // requests for tools
-	ofNoCall   atomic.Uint64 // requests whose requestState was refused
-	rootsAsked atomic.Bool   // by a server, which may have to hear when they are others
-	asked      limits.Clients
-	search     search.Endpoint
-	show       atomic.Pointer[showing]
-	enricher   *enricher
-	tasks      *tasks.Registry
-	waiting    questions
-	unsaved    atomic.Pointer[string] // why the catalogue is not kept; nil: it is
+	options       Options
+	id            string // among gateways
+	server        *server.Server
+	set           *sessions.Set
+	known         *catalogue.Catalogue
+	shared        *shared.Shared
+	sight         sight
+	announcer     announcer
+	lifecycle     lifecycle
+	notifier      *notifier
+	notOffered    atomic.Uint64 // requests for tools
+	statesRefused atomic.Uint64 // requests whose requestState was refused
+	rootsAsked    atomic.Bool   // by a server, which may have to hear when they are others
+	asked         limits.Clients
+	search        search.Endpoint
+	show          atomic.Pointer[showing]
+	enricher      *enricher
+	tasks         *tasks.Registry
+	waiting       questions
+	unsaved       atomic.Pointer[string] // why the catalogue is not kept; nil: it is
 
 	applying  sync.Mutex                // held by Apply
 	warmUntil atomic.Pointer[time.Time] // never nil
@@ -234,7 +234,7 @@ func (g *Gateway) countRefusedStates(next server.Handler) server.Handler {
 	return func(ctx context.Context, r *server.Request) (any, error) {
 		result, err := next(ctx, r)
 		if !r.Outgoing && stateRefused(err) != "" {
-			g.ofNoCall.Add(1)
+			g.statesRefused.Add(1)
 		}
 		return result, err
 	}

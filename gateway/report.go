@@ -44,7 +44,7 @@ func (g *Gateway) Report() admin.Report {
 func (g *Gateway) totals() admin.Report {
 	r := admin.Report{At: time.Now(), Version: g.options.Info.Version, Refused: g.waiting.refusals(), NotOffered: g.notOffered.Load(), Questions: g.waiting.list(), Servers: []admin.ServerReport{}}
 	r.Unclaimed, r.NotEnriched, r.PagesRefused = g.levels.unclaimed.Load(), g.enricher.failed.Load(), g.logins.refused.Load()
-	r.StatesRefused = g.ofNoCall.Load()
+	r.StatesRefused = g.statesRefused.Load()
 	if wrong := g.unsaved.Load(); wrong != nil {
 		r.Notices = append(r.Notices, *wrong)
 	}

@@ -187,7 +187,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 
 // steps returns what .ci/run does if it is not told what to do.
 func steps(ci string) (all []string) {
-	for _, name := range []string{"first", "computing", "waiting", "alone", "patient", "randomized", "last"} {
+	for _, name := range []string{"first", "computing", "waiting", "alone", "leases", "randomized", "last"} {
 		_, list, _ := strings.Cut(ci, "\nreadonly "+name+"=(")
 		list, _, _ = strings.Cut(list, ")\n")
 		all = append(all, strings.Fields(list)...)
