@@ -34,6 +34,9 @@ type implementation struct {
 	handler   func(revision string) http.Handler
 	serveHTTP func(net.Listener) error
 
+	// asksToken is set if the child asks for a token of the file tokensOfChild.
+	asksToken bool
+
 	// program is the command of a program of others, which listens at an address and has the server as its child.
 	program func(host, port string, server []string) []string
 }
@@ -105,6 +108,7 @@ const (
 	gatewayModern    = "Bowline, gateway, " + modern
 	gatewayUp        = "Bowline, gateway, " + legacy + " to " + modern
 	gatewayDown      = "Bowline, gateway, " + modern + " to " + legacy
+	gatewayGuarded   = "Bowline, gateway of a team"
 	npmMCPProxy      = "npm mcp-proxy"
 	goSDKLegacy      = "go-sdk"
 	goSDKModern      = "go-sdk, " + modern

@@ -30,6 +30,7 @@ func contestants() []contestant {
 		{gatewayModern, modern, true, gatewayed(modern)},
 		{gatewayUp, legacy, true, gatewayed(modern)},
 		{gatewayDown, modern, true, gatewayed(legacy)},
+		{gatewayGuarded, legacy, true, gatewayOfTeam()},
 		{npmMCPProxy, legacy, true, outside(npmProxy)},
 		{goSDKLegacy, legacy, true, goSDK()},
 		{goSDKModern, modern, true, goSDK()},

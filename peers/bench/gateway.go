@@ -8,12 +8,17 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
+	"github.com/bowline-mcp/bowline/auth/tokens"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/audit"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -23,28 +28,57 @@ import (
 func gatewayed(upstream string) implementation {
 	return implementation{
 		http:    everyEcho,
-		handler: func(string) http.Handler { return newGateway(upstream) },
+		handler: func(string) http.Handler { return openGateway(upstream) },
 		serveHTTP: func(listener net.Listener) error {
-			return newGateway(upstream).Serve(context.Background(), new(http.Server), listener)
+			return openGateway(upstream).Serve(context.Background(), new(http.Server), listener)
 		},
 	}
 }
 
+func openGateway(upstream string) *streamable.Handler {
+	return newGateway(gateway.Options{Client: client.Options{ProtocolVersion: revisionToAsk(upstream)}}, nil, streamable.HandlerOptions{})
+}
+
+// gatewayOfTeam checks a token, decides by a policy with two personas, and writes a trail, which it does not sync.
+func gatewayOfTeam() implementation {
+	return implementation{http: everyEcho, asksToken: true, serveHTTP: func(listener net.Listener) error {
+		known, err := tokens.Open(tokensOfChild(os.TempDir()))
+		if err != nil {
+			return err
+		}
+		key := []byte(strings.Repeat("k", 32))
+		trail, err := audit.Open(filepath.Join(os.TempDir(), "audit.jsonl"), audit.Options{Key: key})
+		if err != nil {
+			return err
+		}
+		defer trail.Close()
+		policy := map[string]any{
+			"policy": []any{map[string]any{"deny": []string{"*/flood"}}, map[string]any{"allow": []string{"*"}}},
+			"personas": map[string]any{
+				"team": map[string]any{"who": []string{"token ada"}, "allow": []string{"s0/*"}},
+				"all":  map[string]any{"who": []string{"*"}, "allow": []string{"s0/echo"}},
+			},
+		}
+		o := gateway.Options{Client: client.Options{ProtocolVersion: revisionToAsk(legacy)}, Audit: trail.Write, Digest: audit.Digest(key)}
+		return newGateway(o, policy, streamable.HandlerOptions{Check: known.Check}).Serve(context.Background(), new(http.Server), listener)
+	}}
+}
+
 // newGateway lives until the process ends, and its children with it.
-func newGateway(upstream string) *streamable.Handler {
-	g := gateway.New(gateway.Options{Client: client.Options{ProtocolVersion: revisionToAsk(upstream)}})
-	file, err := hostedFile(hostedHere())
+func newGateway(o gateway.Options, block map[string]any, h streamable.HandlerOptions) *streamable.Handler {
+	g := gateway.New(o)
+	file, err := hostedFile(hostedHere(), block)
 	if err == nil {
 		_, err = g.Apply(context.Background(), file)
 	}
 	if err != nil {
 		panic(err) // nothing can be measured
 	}
-	return streamable.NewHandler(g.Server(), streamable.HandlerOptions{})
+	return streamable.NewHandler(g.Server(), h)
 }
 
-// hostedFile names the servers s0, s1 and so on.
-func hostedFile(of hosting) (*mcpjson.File, error) {
+// hostedFile names the servers s0, s1 and so on, below the gateway's own block.
+func hostedFile(of hosting, block map[string]any) (*mcpjson.File, error) {
 	command, err := serverCommand("stdio", bowlineTyped)
 	if err != nil {
 		return nil, err
@@ -55,16 +89,30 @@ func hostedFile(of hosting) (*mcpjson.File, error) {
 			"command": command[0], "args": command[1:], "env": map[string]string{hostedTools: strconv.Itoa(of.tools / of.servers)},
 		}
 	}
-	text, err := json.Marshal(map[string]any{"mcpServers": servers})
+	file := map[string]any{"mcpServers": servers}
+	if block != nil {
+		file["bowline"] = block
+	}
+	text, err := json.Marshal(file)
 	if err != nil {
 		return nil, err
 	}
 	return mcpjson.Parse("mcp.json", text)
 }
 
-// everyEcho calls the tools named echo of all servers behind a URL in turns, whatever stands before the name.
-func everyEcho(ctx context.Context, revision, url string) (*session, error) {
-	s, err := connectBowline(ctx, newBowlineClient(revision, serving{}), revision, &streamable.Client{URL: url})
+// everyEcho calls the tools named echo of all servers behind a URL in turns, whatever stands before the name. The user of the URL is a token.
+func everyEcho(ctx context.Context, revision, address string) (*session, error) {
+	of, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	t := &streamable.Client{Header: make(http.Header)}
+	if of.User != nil {
+		t.Header.Set("Authorization", "Bearer "+of.User.Username())
+		of.User = nil
+	}
+	t.URL = of.String()
+	s, err := connectBowline(ctx, newBowlineClient(revision, serving{}), revision, t)
 	if err != nil {
 		return nil, err
 	}
@@ -72,15 +120,15 @@ func everyEcho(ctx context.Context, revision, url string) (*session, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
-	of := echoTool.session(s)
-	of.echo = func(text string) call {
+	session := echoTool.session(s)
+	session.echo = func(text string) call {
 		var calls []call
 		for _, tool := range echoes {
 			calls = append(calls, tool.echo(s, text))
 		}
 		return oneByOne(calls)
 	}
-	return of, nil
+	return session, nil
 }
 
 // oneByOne makes a call of each in turns.

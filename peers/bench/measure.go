@@ -9,9 +9,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bowline-mcp/bowline/auth/tokens"
 )
 
 // A sample is one figure of one contestant in one round.
@@ -93,6 +96,13 @@ func (m *measurement) childOverHTTP(ctx context.Context, of hosting) (url string
 	if err != nil {
 		return "", nil, err
 	}
+	var token string
+	if m.asksToken {
+		token, err = tokens.Add(tokensOfChild(folder), "ada", time.Time{})
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(folder))
+	}
 	alive, stdout, wait, err := start(command, append(of.env(), "TMPDIR="+folder)...)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(folder))
@@ -102,6 +112,9 @@ func (m *measurement) childOverHTTP(ctx context.Context, of hosting) (url string
 		return "", nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait(), os.RemoveAll(folder))
 	}
 	url = strings.TrimSpace(line)
+	if m.asksToken {
+		url = strings.Replace(url, "://", "://"+token+"@", 1)
+	}
 	s, err = m.kept(m.http(ctx, m.revision, url))
 	m.opened = append(m.opened, func() error {
 		alive.Close()
@@ -109,6 +122,9 @@ func (m *measurement) childOverHTTP(ctx context.Context, of hosting) (url string
 	})
 	return url, s, err
 }
+
+// tokensOfChild is the file of the tokens that a child asks for, in its folder of temporary files.
+func tokensOfChild(folder string) string { return filepath.Join(folder, "tokens.json") }
 
 // overProgram starts the program, and opens a session when it accepts connections.
 func (m *measurement) overProgram(ctx context.Context) (url string, s *session, err error) {
