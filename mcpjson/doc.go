@@ -1,6 +1,6 @@
 // Package mcpjson reads mcp.json, the file in which desktop programs list MCP servers.
-// Claude Desktop, Claude Code, Cursor, Windsurf and Gemini CLI list them under mcpServers, VS
-// Code under servers, and Zed under context_servers.
+// Claude Desktop, Claude Code, Cursor, Windsurf, Gemini CLI and GitHub Copilot CLI list them
+// under mcpServers, VS Code under servers, and Zed under context_servers.
 //
 //	{
 //	  // comments and trailing commas are fine
@@ -20,7 +20,7 @@
 // A server has either a command, with args, env and cwd, or a url with headers. These are
 // the keys:
 //
-//   - type is "stdio" for a command, and "http" for a url. "streamable-http" and
+//   - type is "stdio" or "local" for a command, and "http" for a url. "streamable-http" and
 //     "streamableHttp" also mean "http". Upper and lower case are the same. By default,
 //     the type follows from the other keys. "sse" means the HTTP+SSE transport of MCP
 //     2024-11-05. A server of type "http" may use that transport, too: the client
@@ -42,8 +42,9 @@
 //     Gemini CLI.
 //   - "disabled": true or "enabled": false disables a server. The rest of its entry is
 //     then not checked.
-//   - includeTools, excludeTools and disabledTools say which tools a host offers. A gateway does
-//     not offer the others either (see Hosting); other programs do not look at them.
+//   - includeTools, excludeTools and disabledTools say which tools a host offers, and so does
+//     tools if it is an array, as in GitHub Copilot CLI, and there is no includeTools. A gateway
+//     does not offer the others either (see Hosting); other programs do not look at them.
 //   - bowline contains Bowline's own settings. An unknown key in it is a mistake.
 //     Durations have Go's form, such as "30s". initTimeout and requestTimeout apply to
 //     every program that reads the file; requestTimeout takes precedence over timeout.

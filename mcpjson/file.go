@@ -41,7 +41,7 @@ var listNames = [...]string{"mcpServers", "servers", "context_servers"}
 var entryNames = [...]string{
 	"type", "command", "args", "env", "envFile", "cwd", "url", "httpUrl", "serverUrl", "headers",
 	"timeout", "disabled", "enabled", "source",
-	"includeTools", "excludeTools", "disabledTools",
+	"includeTools", "excludeTools", "disabledTools", "tools",
 	"bowline",
 }
 

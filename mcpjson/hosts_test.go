@@ -47,6 +47,12 @@ func hostFiles(t *testing.T) map[string]hostFile {
 			},
 			notices: []string{"ignored: globalShortcut", "ignored: globalShortcut"},
 		},
+		"copilot.json": {
+			servers: []settings{
+				{Name: "weather", Command: "/opt/tools/weather", Args: []string{"--units", "celsius"}, Env: []string{"KEY=k-1"}},
+				{Name: "far", URL: "https://far.example.test/mcp", Header: bearer},
+			},
+		},
 		"cursor.json": {
 			servers: []settings{
 				{Name: "remote", URL: "https://mcp.example.test/v1?team=a", Header: bearer, Timeout: time.Minute},
@@ -107,7 +113,7 @@ func hostFiles(t *testing.T) map[string]hostFile {
 	}
 }
 
-// TestFilesOfHosts reads the files of seven hosts. What only the host knows is a mistake of that server alone.
+// TestFilesOfHosts reads the files of eight hosts. What only the host knows is a mistake of that server alone.
 //
 // Guarantees: G-0018.1, G-0018.2, G-0018.5, G-0018.7, G-0018.12, G-0018.21
 func TestFilesOfHosts(t *testing.T) {
@@ -163,6 +169,9 @@ func TestHiddenToolsOfHosts(t *testing.T) {
 		`"includeTools": ["a", "b"], "excludeTools": ["b"]`: {Allow: []string{"a", "b"}, Deny: []string{"b"}},
 		`"includeTools": []`:                                                        {Allow: []string{}},
 		`"includeTools": null, "disabledTools": ["c"]`:                              {Deny: []string{"c"}},
+		`"tools": ["a"]`:                                                            {Allow: []string{"a"}},
+		`"tools": ["*"], "includeTools": ["b"]`:                                     {Allow: []string{"b"}},
+		`"tools": {"a": {"enabled": false}}`:                                        {},
 		`"includeTools": ["a"], "bowline": {"tools": {"allow": ["x*"]}}`:            {Allow: []string{"x*"}},
 		`"disabledTools": ["c"], "bowline": {"tools": {"deny": ["d"]}}`:             {Deny: []string{"d", "c"}},
 		`"disabledTools": ["c"], "bowline": {"tools": {"allow": ["c"], "deny":[]}}`: {Allow: []string{"c"}, Deny: []string{"c"}},

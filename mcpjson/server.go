@@ -145,7 +145,7 @@ func readType(v *values, n node, inferred kind) kind {
 		return inferred
 	}
 	switch strings.ToLower(expanded) {
-	case "stdio":
+	case "stdio", "local":
 		return overPipes
 	case "http", "streamable-http", "streamablehttp":
 		return overHTTP

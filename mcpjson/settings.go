@@ -287,10 +287,17 @@ func readTexts(v *values, n node) map[string]string {
 
 // readHiddenTools adds what the user has hidden in the host to what a gateway does not offer: a tool that was switched off there must
 // not appear because another program reads the file. The block bowline may allow more than includeTools does, but shows nothing that is excluded.
+// The tools of GitHub Copilot CLI are an array; those of any other form are of a host that is not known here.
 func readHiddenTools(v *values, offered *Filter, set map[string]node) {
 	before := v.read // of what Same compares, this is no part, as Hosting is not
 	defer func() { v.read = before }()
-	if include := set["includeTools"]; !include.absent() && offered.Allow == nil {
+	include := set["includeTools"]
+	if tools := set["tools"]; tools.absent() || tools.value.Kind() != '[' {
+		ignoreUnused(v, set, "tools")
+	} else if include.absent() {
+		include = tools
+	}
+	if !include.absent() && offered.Allow == nil {
 		offered.Allow = append([]string{}, v.strings(include)...) // not nil: an empty list offers nothing
 	}
 	offered.Deny = append(append(offered.Deny, v.strings(set["excludeTools"])...), v.strings(set["disabledTools"])...)

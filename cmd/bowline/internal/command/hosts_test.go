@@ -27,6 +27,7 @@ func TestUpChecksTheFilesOfHosts(t *testing.T) {
 	}{
 		"claude_code.json":    {2, []string{"NOT_SET_ANYWHERE is not set", "mcpServers.docs.headersHelper"}},
 		"claude_desktop.json": {0, []string{"ignored: globalShortcut"}},
+		"copilot.json":        {0, nil},
 		"cursor.json":         {0, []string{"mcpServers.local.autoApprove", "mcpServers.login.auth"}},
 		"gemini.json":         {0, []string{"write ${API_KEY} for the variable", "mcpServers.far.trust"}},
 		"vscode.json":         {2, []string{`"${input:key}" has no answer`, "servers.boxed.sandbox"}},

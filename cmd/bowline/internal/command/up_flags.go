@@ -10,8 +10,8 @@ import (
 
 const upLong = `Serve all servers of an mcp.json file at one URL, to clients of every revision.
 
-FILE may be that of Claude Desktop or Code, Cursor, VS Code, Zed, Windsurf or Gemini
-CLI. Keys that mean nothing here are ignored; --check names them.
+FILE may be that of Claude Desktop or Code, Cursor, VS Code, Zed, Windsurf, Gemini CLI
+or GitHub Copilot CLI. Keys that mean nothing here are ignored; --check names them.
 
 Each server is started once, and supervised: if it dies, it is started again, and
 its tools stay in the list. A tool is called SERVER__TOOL, a prompt likewise;
