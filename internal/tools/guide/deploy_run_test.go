@@ -77,8 +77,8 @@ func (d deployment) run(t *testing.T, binary string) {
 				}
 			}
 		}
-		if d.health != nil {
-			r.bowline(ctx, d.health...)
+		if d.asks != nil {
+			r.bowline(ctx, d.asks...)
 		}
 		if len(d.secrets) > 0 && i == 1 {
 			r.revoke(ctx, g.endpoint, token, session)

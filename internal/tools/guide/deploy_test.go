@@ -23,7 +23,7 @@ type deployment struct {
 	secrets []string          // folders whose files are links, as Kubernetes mounts secrets
 	before  string            // what a shell does first; "": nothing
 	probes  []string          // paths at the address of probes, or at the admin door
-	health  []string          // arguments of bowline that ask whether it works; nil: none
+	asks    []string          // arguments of bowline for the gateway that runs: whether it works, or to read its file again; nil: none
 	grace   int               // seconds that it has to end
 }
 
@@ -54,7 +54,11 @@ func readUnit(t *testing.T) deployment {
 	if command[0] != "/usr/local/bin/bowline" || keys["ProtectSystem"] != "strict" || keys["NoNewPrivileges"] != "yes" || keys["KillMode"] != "mixed" {
 		t.Errorf("the unit has %q", keys)
 	}
-	d := deployment{args: command[1:], env: make(map[string]string), probes: []string{"/livez", "/readyz"}, grace: seconds(t, keys["TimeoutStopSec"])}
+	reload := strings.Fields(keys["ExecReload"]) // not kill, which not every machine has, and which does not tell whether the file was good
+	if reload[0] != command[0] {
+		t.Errorf("the unit reloads by %q", reload)
+	}
+	d := deployment{args: command[1:], env: make(map[string]string), asks: reload[1:], probes: []string{"/livez", "/readyz"}, grace: seconds(t, keys["TimeoutStopSec"])}
 	d.folders = []string{"/var/lib/" + keys["StateDirectory"], "/run/" + keys["RuntimeDirectory"]}
 	for _, variable := range strings.Fields(keys["Environment"]) {
 		name, value, _ := strings.Cut(variable, "=")
@@ -167,7 +171,15 @@ func (r recipe) deployment(t *testing.T) deployment {
 	if !slices.Equal(entry, health[:1]) || entry[0] != "/usr/local/bin/bowline" {
 		t.Errorf("%q starts, and %q is asked", entry, health)
 	}
-	d := deployment{args: words(r.line(t, image, "CMD")), env: make(map[string]string), folders: []string{r.line(t, image, "VOLUME")}, health: health[1:], probes: []string{"/livez"}, grace: 10}
+	made := strings.Join(r.stages["build"], "\n")
+	for _, line := range slices.Concat(r.stages[image], r.stages[other]) {
+		if rest, found := strings.CutPrefix(line, "COPY --from=build "); found {
+			if files := strings.Fields(rest); !strings.Contains(made, files[len(files)-2]) {
+				t.Errorf("stage build does not make what %s takes", line)
+			}
+		}
+	}
+	d := deployment{args: words(r.line(t, image, "CMD")), env: make(map[string]string), folders: []string{r.line(t, image, "VOLUME")}, asks: health[1:], probes: []string{"/livez"}, grace: 10}
 	for _, variable := range strings.Fields(r.line(t, image, "ENV")) {
 		name, value, _ := strings.Cut(variable, "=")
 		d.env[name] = value
