@@ -163,6 +163,13 @@ func TestASnapshotDoesNotChange(t *testing.T) {
 			t.Errorf("the entry of the older snapshot is called %q", e.item.Name)
 		}
 	}
+	blocks := Server{Name: "s", Pins: Block, Shared: true}
+	of := Empty().Apply(planned(blocks), []Server{blocks}).Learn(blocks, Tools, tools("t"))
+	of = of.Pin(blocks, of.Sums(blocks))
+	of.Pin(blocks, map[string]string{"t": "what it was elsewhere"})
+	if changed := of.Changed("s"); len(changed) != 0 {
+		t.Errorf("by the pins of a later snapshot, %v", changed)
+	}
 }
 
 // A list is another one if any member of an entry is.

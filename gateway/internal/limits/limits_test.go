@@ -84,6 +84,10 @@ func TestRatesAreBounded(t *testing.T) {
 	if r.Spend(now, "late", 1) == 0 {
 		t.Error("who came when it was full has a rate of its own")
 	}
+	kept := len(r.full)
+	if r.giveBack("late", 1); len(r.full) != kept {
+		t.Error("who came when it was full gets a place by what is given back")
+	}
 	if now = now.Add(2 * time.Minute); r.Spend(now, "late", 1) != 0 || len(r.full) != 1 {
 		t.Errorf("after they left, %d are kept", len(r.full))
 	}

@@ -388,6 +388,14 @@ func TestABrowserThatLeaves(t *testing.T) {
 		if err := l.Wait(t.Context()); !errors.Is(err, errLeft) || time.Since(begun) != 0 {
 			t.Error(err, time.Since(begun))
 		}
+		stays, err := p.Open(l.login)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.press(stays.URL)
+		if err := stays.Wait(t.Context()); !errors.Is(err, ErrExpired) || time.Since(begun) != Life {
+			t.Errorf("who waits for the server ends with %v after %v", err, time.Since(begun))
+		}
 	})
 }
 

@@ -190,6 +190,10 @@ func TestDue(t *testing.T) {
 			}
 		}
 		busy := enter(Owner{"busy", 4}, 4)
+		for _, session := range []int{5, 6} { // of which one leaves
+			p.Leave(enter(Owner{"has two", nil}, session))
+		}
+		p.Left(5)
 		is("[]")
 		p.Left(2)
 		p.Left(4)
@@ -202,6 +206,8 @@ func TestDue(t *testing.T) {
 		is("[modern]")
 		p.Left(3)
 		is("[comes back]")
+		p.Left(6)
+		is("[has two]")
 		<-time.NewTimer(time.Hour - time.Minute).C
 		is("[stays]")
 	})

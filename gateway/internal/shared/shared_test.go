@@ -108,6 +108,13 @@ func of(t *testing.T, store Store) *Shared {
 	return s
 }
 
+// left returns of how many servers something is to be done.
+func (s *Shared) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.work)
+}
+
 func tools(texts map[string]string) (list catalogue.List) {
 	for name, text := range texts {
 		list.Entries = append(list.Entries, json.RawMessage(fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object"}}`, name, text)))
@@ -145,6 +152,76 @@ func TestAnOldViewOfThePins(t *testing.T) {
 	a.lists(t, map[string]string{"t": "reads", "new": "obeys"})
 	if changed := a.known.Snapshot().Changed("s"); len(changed) != 2 {
 		t.Errorf("what another has approved, and seen first, is taken for nothing: %v", changed)
+	}
+}
+
+// A store that has lost its pins gets those that a gateway knows, and not what the tools are by now.
+func TestAStoreThatHasLostItsPins(t *testing.T) {
+	a := of(t, newMemory())
+	a.lists(t, map[string]string{"t": "reads"})
+	a.store = newMemory()
+	a.lists(t, map[string]string{"t": "obeys"})
+	if changed := a.known.Snapshot().Changed("s"); len(changed) != 1 {
+		t.Errorf("what the tool is now counts as approved: %v", changed)
+	}
+}
+
+// A store that has lost a list gets it again from who has it, as soon as it has shown all that it has.
+func TestAStoreThatHasLostAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory()
+		a := of(t, store)
+		a.Begin()
+		a.lists(t, map[string]string{"t": "reads"})
+		a.Tell(server, catalogue.Tools)
+		_ = wait.Sleep(t.Context(), time.Second)
+		values, _ := store.counts()
+		store.mu.Lock()
+		clear(store.values)
+		clear(store.numbers)
+		store.mu.Unlock()
+		a.heard(nil)
+		_ = wait.Sleep(t.Context(), time.Second)
+		if now, _ := store.counts(); values != 2 || now != values {
+			t.Errorf("it had %d values, and gets %d again", values, now)
+		}
+		a.Close()
+	})
+}
+
+// A gateway that knows one list of a server takes the others over from the store.
+func TestTheOtherListsAreLearned(t *testing.T) {
+	store := newMemory()
+	a, b := of(t, store), of(t, store)
+	list := catalogue.List{At: time.Now(), Entries: []json.RawMessage{json.RawMessage(`{"name":"n","uri":"file:///n"}`)}}
+	a.known.Learn(server, catalogue.Resources, list)
+	if err := a.tell(server, catalogue.Resources); err != nil {
+		t.Fatal(err)
+	}
+	b.lists(t, map[string]string{"t": "reads"})
+	if err := b.learn(server); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := b.known.Snapshot().ListOf(server, catalogue.Resources); !known {
+		t.Error("it does not know the resources")
+	}
+}
+
+// What is to be done about a server is about what the file says that it runs now, and what comes while something fails is not forgotten.
+func TestWorkIsOfTheServerOfNow(t *testing.T) {
+	store := newMemory()
+	s := of(t, store)
+	s.Tell(server, catalogue.Prompts)
+	store.away = true
+	s.Learn(server)
+	s.lists(t, map[string]string{"t": "reads"})
+	if done := s.do(&work{of: server, tell: map[catalogue.Kind]bool{catalogue.Tools: true}}); done || !s.work["s"].learn || !s.work["s"].tell[catalogue.Tools] {
+		t.Errorf("done: %t, and to be done: %+v", done, s.work["s"])
+	}
+	other := server
+	other.Identity = "another"
+	if s.Learn(other); s.work["s"].of.Identity != other.Identity {
+		t.Errorf("what it runs now has no work, but %s has", s.work["s"].of.Identity)
 	}
 }
 
@@ -219,6 +296,14 @@ func TestListsAreToldLater(t *testing.T) {
 		if _, now := store.counts(); now != saves {
 			t.Error("a list is written again")
 		}
+		list.Private = true
+		a.known.Learn(server, catalogue.Tools, list)
+		a.Tell(server, catalogue.Tools)
+		_ = wait.Sleep(t.Context(), time.Second)
+		if _, now := store.counts(); now != saves+1 {
+			t.Error("a list that is for one user only from now on is not written again")
+		}
+		saves++
 		long := catalogue.List{At: time.Now()}
 		for i := range 1000 {
 			random := make([]byte, 1000)
@@ -232,6 +317,9 @@ func TestListsAreToldLater(t *testing.T) {
 		_ = wait.Sleep(t.Context(), 3*retryEvery)
 		if _, now := store.counts(); now != saves {
 			t.Error("a list that is too long is written")
+		}
+		if left := a.left(); left != 0 {
+			t.Errorf("a list that is too long is tried again: %d servers are left", left)
 		}
 		b := of(t, store)
 		b.Begin()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/protocol"
 	"go.uber.org/goleak"
 )
 
@@ -75,6 +76,32 @@ func TestEndedTasksAreThoseOfAll(t *testing.T) {
 	if b.Find(before, "", false, now) == nil || b.Find(first, "", false, now) != nil || len(b.tasks) != MostEnded {
 		t.Errorf("another client's task was forgotten, or too few were: %d are left", len(b.tasks))
 	}
+	// Those whose time is over do not count any more.
+	now = now.Add(time.Minute)
+	b.Sweep(now)
+	first = end("one")
+	for range MostEnded - 1 {
+		end("one")
+	}
+	if b.Find(first, "", false, now) == nil || len(b.tasks) != MostEnded {
+		t.Errorf("a task is forgotten because of those whose time was over: %d are left", len(b.tasks))
+	}
+}
+
+// What a server has said of the end of a task stays, whatever is heard of it later.
+//
+// Guarantees: G-0094.3
+func TestATaskEndsOnce(t *testing.T) {
+	b, now := New(""), time.Now()
+	task := b.Find(b.Add(Task{Ends: now.Add(time.Minute), Release: func() {}}), "", false, now)
+	if last := b.Last(task); last != "" {
+		t.Errorf("it runs, and has ended as %s", last)
+	}
+	b.Finish(task, protocol.TaskCompleted)
+	b.Finish(task, protocol.TaskFailed)
+	if last := b.Last(task); last != protocol.TaskCompleted {
+		t.Errorf("it was completed first, and now is %s", last)
+	}
 }
 
 // Only the lost tasks of a server end with it.
@@ -106,5 +133,10 @@ func TestTaskIsReplaced(t *testing.T) {
 	first, elsewhere, second := add(1), add(2), add(1)
 	if !b.IsReplaced(first) || b.IsReplaced(second) || b.IsReplaced(elsewhere) {
 		t.Error("it is not the first one that was replaced")
+	}
+	first.Ends = now // only that one is forgotten
+	b.Sweep(now)
+	if b.IsReplaced(second) || b.FindOwn(1, "1", now) != second {
+		t.Error("with the first one, the second one is forgotten")
 	}
 }
