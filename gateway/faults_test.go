@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -460,4 +464,47 @@ func TestServersThatNeverBecomeReady(t *testing.T) {
 		t.Errorf("the reason is %q", s.LastFailure)
 	}
 	f.await("mute", admin.Starting)
+}
+
+// A list that a server cannot say keeps none of its others back.
+func TestAListThatFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				if r.Method == protocol.MethodListTools {
+					return nil, &jsonrpc.Error{Code: 7, Message: "no tools today"}
+				}
+				return next(ctx, r)
+			}
+		}
+		s := server.New(protocol.Implementation{Name: "a", Version: "1"}, server.Options{Middleware: []server.Middleware{fails}})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		result, err := session.ListPrompts(timeout(t), nil)
+		if err != nil || len(result.Prompts) != 1 || result.Prompts[0].Name != "a__p" {
+			t.Errorf("%+v, %v", result, err)
+		}
+	})
+}
+
+// That the catalogue cannot be kept is in the report for as long as that is so.
+func TestACatalogueThatCannotBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "catalogue")
+		failOn(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
+		servers := two()
+		f := newFleetWith(t, protocol.LatestLegacy, servers, gateway.Options{Catalogue: path, Client: client.Options{Conn: conn.Tuning{Log: slog.New(slog.DiscardHandler)}}})
+		pass(5 * time.Second)
+		if notices := f.Report().Notices; len(notices) != 1 || !strings.Contains(notices[0], "is not kept for the next start") {
+			t.Errorf("it cannot be kept: %q", notices)
+		}
+		failOn(t, os.RemoveAll(path))
+		server.AddTool(servers["a"], protocol.Tool{Name: "another"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		pass(5 * time.Second)
+		if notices := f.Report().Notices; len(notices) != 0 {
+			t.Errorf("it is kept: %q", notices)
+		}
+	})
 }

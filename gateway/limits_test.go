@@ -93,6 +93,32 @@ func TestRateOfAClient(t *testing.T) {
 	})
 }
 
+// The rate of a tool is that of calls: prompts and resources, whatever they are called, have none.
+//
+// Guarantees: G-0100.1
+func TestRateOfAToolIsNotThatOfAPrompt(t *testing.T) {
+	limited(t, `{"toolRates":{"*":1}}`, `{}`, func(t *testing.T, f *fleet) {
+		ada := f.user("ada")
+		server.AddPrompt(f.servers["a"], protocol.Prompt{Name: "who"}, func(context.Context, struct{}) (string, error) { return "me", nil })
+		synctest.Wait()
+		pass(2 * time.Second) // until it is offered
+		if got := refusal(t, ada, "a__who"); got != "" {
+			t.Fatal(got)
+		}
+		for range 2 {
+			if _, err := ada.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "a__who"}); err != nil {
+				t.Error(err)
+			}
+			if _, err := ada.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "a:/one"}); err != nil {
+				t.Error(err)
+			}
+		}
+		if refusal(t, ada, "a__who") == "" {
+			t.Error("the tool has no rate")
+		}
+	})
+}
+
 // calls makes calls at the same time, and tells the time that each took, and what was refused.
 func calls(t *testing.T, n int, session *client.Session, tool string) (took chan time.Duration, refused chan string) {
 	took, refused = make(chan time.Duration, n), make(chan string, n)

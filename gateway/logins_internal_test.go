@@ -1,10 +1,51 @@
 package gateway
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/gateway/internal/pool"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
+
+// An unreadable is a Store that lets nobody look.
+type unreadable struct{ auth.Store }
+
+func (unreadable) Load(context.Context, auth.Key) (*auth.Entry, error) {
+	return nil, errors.New("the store is away")
+}
+
+// While nobody knows whether a user is logged in, his connections go on, and he sees the login and can end it.
+//
+// Guarantees: G-0102.13
+func TestLoginsThatCannotBeRead(t *testing.T) {
+	g := New(Options{UserLogins: &UserLogins{For: func(*mcpjson.Server) (auth.Options, error) {
+		return auth.Options{Store: unreadable{auth.NewMemory()}, Resource: "https://a.example/mcp"}, nil
+	}}})
+	defer g.Close(t.Context())
+	at := &mcpjson.Server{Name: "a", Transport: &streamable.Client{URL: "https://a.example/mcp"}}
+	at.Settings.PerUser = true
+	u := &upstream{entry: entry{perUser: at}, traffic: &traffic{notifier: g.notifier}, pool: new(pool.Pool[*connection])}
+	u.Name = "a"
+	g.order, g.servers = []string{"a"}, map[string]*upstream{"a": u}
+	c := &connection{as: "a #1", place: &place{Owner: pool.Owner{User: "ada"}}}
+	c.login.seen.Store(true)
+	if g.endIfLoggedOut(t.Context(), u, c); !c.login.seen.Load() {
+		t.Error("she counts as logged out")
+	}
+	if at := g.loggedInAt(t.Context(), "ada"); !slices.Equal(at, []string{"a"}) {
+		t.Errorf("she sees logins at %q", at)
+	}
+	if found, err := g.logins.logout(t.Context(), at, "ada"); !found {
+		t.Errorf("there is nothing to end: %v", err)
+	}
+}
 
 // A connection looks at most once a second for whether its user is still logged in, and not just after a login.
 func TestHowOftenAConnectionLooksForItsLogin(t *testing.T) {

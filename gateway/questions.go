@@ -39,12 +39,12 @@ func (g *Gateway) sample(ctx context.Context, from *client.Session, p *protocol.
 // rootsTime is for a client to say its roots outside of a call. A host that does not listen must not keep a server waiting.
 const rootsTime = 5 * time.Second
 
-// roots returns the roots of the client whose call a server serves. A legacy server keeps them for all that share its connection, so there it gets those
+// roots returns the roots of the client whose call a server serves. Only legacy servers ask so, and keep them for all that share a connection: there one gets those
 // of a client only if no other one is there, and else those of the file.
 func (g *Gateway) roots(ctx context.Context, session *client.Session) ([]protocol.Root, error) {
 	g.rootsAsked.Store(true)
 	calls, only := ofClients(client.Asking(ctx)), g.onlyClient()
-	isShared := session.Name() == g.serverOf(session) && !protocol.IsModern(session.Server().ProtocolVersion)
+	isShared := session.Name() == g.serverOf(session)
 	if len(calls) > 0 && (!isShared || isOfOne(calls, only)) {
 		result, err := answerOf[*protocol.ListRootsResult](g, ctx, session, &protocol.ListRootsParams{})
 		if err != nil {

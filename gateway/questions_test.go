@@ -404,3 +404,36 @@ func TestModernServersKnowTheClient(t *testing.T) {
 		t.Errorf("got %v, %v", result, err)
 	}
 }
+
+// A question that its server takes back is taken back from the client, although the call goes on.
+//
+// Guarantees: G-0088.5
+func TestAQuestionThatIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := named("a")
+		server.AddTool(s, protocol.Tool{Name: "hasty"}, func(ctx context.Context, _ struct{}) (string, error) {
+			hasty, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			err := server.Confirm(hasty, "now?")
+			pass(time.Minute)
+			return fmt.Sprint(err != nil), nil
+		}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		o, began, after := user("me"), time.Time{}, make(chan time.Duration, 1)
+		o.Elicit = func(ctx context.Context, _ *client.Session, _ *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			<-ctx.Done()
+			after <- time.Since(began)
+			return nil, context.Cause(ctx)
+		}
+		o.Calls.Timeout = -1
+		session := f.client(protocol.LatestLegacy, o)
+		synctest.Wait()
+		began = time.Now()
+		if got, err := client.Call[string](t.Context(), session, "a__hasty", nil); got != "true" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if took := <-after; took != time.Second {
+			t.Errorf("the user was asked for %v", took)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,25 @@ func TestBothEndsOfACallAreSeen(t *testing.T) {
 			t.Errorf("its end was seen after %v", took)
 		}
 		failOn(t, <-over)
+	})
+}
+
+// The requests of a session that are in flight are counted, also several at one server.
+func TestCallsOfASessionAreCounted(t *testing.T) {
+	clocked(t, func(t *testing.T, f *fleet, session *client.Session) {
+		var over sync.WaitGroup
+		for range 3 {
+			over.Go(func() {
+				if _, err := client.Call[string](t.Context(), session, "a__takes", map[string]int{"MS": 1000}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if clients := f.Report().Clients; len(clients) != 1 || clients[0].Calls != 3 {
+			t.Errorf("%+v", clients)
+		}
+		over.Wait()
 	})
 }
 

@@ -146,3 +146,20 @@ func TestTaskEndsWithTheSessionOfItsConnection(t *testing.T) {
 		}
 	})
 }
+
+// A client asks about its tasks as often as the file lets it ask for anything.
+//
+// Guarantees: G-0094.1, G-0100.1
+func TestRequestsAboutTasksCount(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		s, _ := taskServer()
+		f := newFleetFor(t, version, map[string]*server.Server{"a": s}, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"}},"bowline":{"rate":{"perMinute":4}}}`))
+		f.identity = "ann"
+		task := start(t, f.client(version, taskUser("ann")), "a__hold")
+		for i := range 4 {
+			if _, err := task.Status(timeout(t)); (err == nil) != (i < 3) {
+				t.Errorf("request %d about the task: %v", i+1, err)
+			}
+		}
+	})
+}

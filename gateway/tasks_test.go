@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,7 +21,9 @@ import (
 
 // taskServer is a server whose tools become tasks: hold lasts until release, ask asks its user, must can only be a task, and plain cannot.
 func taskServer() (s *server.Server, release chan struct{}) {
-	s = server.New(protocol.Implementation{Name: "tasks", Version: "1"}, server.Options{Tasks: &server.TaskOptions{Legacy: true, PollInterval: 100 * time.Millisecond}})
+	s = server.New(protocol.Implementation{Name: "tasks", Version: "1"}, server.Options{
+		Tasks: &server.TaskOptions{Legacy: true, PollInterval: 100 * time.Millisecond}, Middleware: []server.Middleware{marksStatus},
+	})
 	release = make(chan struct{})
 	add := func(name string, support protocol.TaskSupport, serve func(context.Context) (string, error), o ...server.FeatureOption) {
 		server.AddTool(s, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: support}}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -46,6 +49,19 @@ func taskServer() (s *server.Server, release chan struct{}) {
 	add("must", protocol.TaskRequired, func(context.Context) (string, error) { return "done", nil })
 	add("plain", protocol.TaskForbidden, func(context.Context) (string, error) { return "plain", nil })
 	return s, release
+}
+
+// marksStatus says of a status of a task what only who knows the server may know.
+func marksStatus(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		if status, ok := r.Params.(*protocol.TaskStatusParams); ok {
+			marked, changed := *status, *r
+			marked.Meta = protocol.Meta{"own-of-the-server": json.RawMessage(`1`)}
+			changed.Params = &marked
+			r = &changed
+		}
+		return next(ctx, r)
+	}
 }
 
 // taskEras runs a test for both eras of tasks: client and server of the same one.
@@ -300,8 +316,42 @@ func TestStatusOfATaskIsToldToItsClient(t *testing.T) {
 		pass(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		if all := strings.Join(heard["one"], " "); !strings.Contains(all, task.ID()) || !strings.Contains(all, string(protocol.TaskCompleted)) || len(heard["other"]) != 0 {
+		if all := strings.Join(heard["one"], " "); !strings.Contains(all, task.ID()) || !strings.Contains(all, string(protocol.TaskCompleted)) || strings.Contains(all, "own-of-the-server") || len(heard["other"]) != 0 {
 			t.Errorf("heard %q", heard)
+		}
+	})
+}
+
+// A client may have so many tasks, and another one for each that has ended.
+//
+// Guarantees: G-0094.4
+func TestTasksOfAClientThatRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(protocol.Implementation{Name: "tasks", Version: "1"}, server.Options{Tasks: &server.TaskOptions{Legacy: true, MaxRunning: 1 << 14}})
+		server.AddTool(s, protocol.Tool{Name: "hold", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}, func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		})
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, taskUser("one"))
+		first := start(t, session, "a__hold")
+		running := 1
+		more := func() (refused string) {
+			for ; running <= 1024; running++ {
+				if _, err := session.StartTool(timeout(t), &protocol.CallToolParams{Name: "a__hold"}); err != nil {
+					return err.Error()
+				}
+			}
+			return ""
+		}
+		if refused := more(); !strings.Contains(refused, "too many tasks are running") {
+			t.Fatalf("%d run: %s", running, refused)
+		}
+		most := running
+		failOn(t, first.Cancel(timeout(t)))
+		synctest.Wait()
+		if refused := more(); running != most+1 || refused == "" {
+			t.Errorf("when one of %d has ended, %d more run: %s", most, running-most, refused)
 		}
 	})
 }
