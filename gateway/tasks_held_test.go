@@ -111,6 +111,11 @@ func TestClientIsToldThatItsTaskIsLost(t *testing.T) {
 		"removed": func(f *fleet) { f.apply(load(f.t, `{"mcpServers":{}}`)) },
 		"changed": func(f *fleet) { f.apply(load(f.t, `{"mcpServers":{"a":{"command":"/bin/other"}}}`)) },
 		"stopped": func(f *fleet) { failOn(f.t, f.Do(f.t.Context(), "a", admin.Stop)) },
+		"died": func(f *fleet) {
+			f.kill("a", true)
+			synctest.Wait()
+			failOn(f.t, f.Do(f.t.Context(), "a", admin.Wake))
+		},
 	}
 	for name, lose := range tests {
 		synctest.Test(t, func(t *testing.T) {
@@ -160,6 +165,23 @@ func TestRequestsAboutTasksCount(t *testing.T) {
 			if _, err := task.Status(timeout(t)); (err == nil) != (i < 3) {
 				t.Errorf("request %d about the task: %v", i+1, err)
 			}
+		}
+	})
+}
+
+// If nobody may ask for the result of a task that the gateway has begun for a call, the call may have been executed all the same.
+//
+// Guarantees: G-0094.5
+func TestResultOfATaskThatIsNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := taskServer()
+		f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"}},"bowline":{"rate":{"perMinute":1}}}`))
+		f.identity = "ann"
+		session := f.client(protocol.Latest, client.Options{})
+		toolNames(t, session) // it is known then which tools are tasks
+		result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__must", Arguments: []byte(`{}`)})
+		if err != nil || !result.IsError || !strings.Contains(result.Content.Text(), "It may have been executed") {
+			t.Errorf("%+v, %v", result, err)
 		}
 	})
 }

@@ -333,6 +333,7 @@ func TestTasksOfAClientThatRun(t *testing.T) {
 			return "", context.Cause(ctx)
 		})
 		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		f.identity = "one"
 		session := f.client(protocol.LatestLegacy, taskUser("one"))
 		first := start(t, session, "a__hold")
 		running := 1

@@ -425,6 +425,35 @@ func TestMiddlewareMayChangeTheResultOfInitialize(t *testing.T) {
 	}
 }
 
+// What a middleware passes on is not what the ones around it have passed on.
+//
+// Guarantees: G-0029.8
+func TestParamsOfAMiddlewareAreItsOwn(t *testing.T) {
+	around := func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			before := r.Params
+			result, err := next(ctx, r)
+			if r.Params != before {
+				t.Errorf("%s: the params are %+v, and were %+v", r.Method, r.Params, before)
+			}
+			return result, err
+		}
+	}
+	s := newServer(server.Options{Middleware: []server.Middleware{
+		around,
+		server.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+			changed := *p
+			changed.Name = "first"
+			return next(ctx, &changed)
+		}),
+	}})
+	addNamed(s, "first")
+	w := dial(t, s)
+	if got := w.ask(modern("1", "tools/call", `"name":"alias"`)); got.Error != nil {
+		t.Errorf("%+v", got.Error)
+	}
+}
+
 // On applies to one method. It can answer itself, or change the request that it passes
 // on.
 //

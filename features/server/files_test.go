@@ -278,4 +278,8 @@ func TestAFolderThatCannotBeListed(t *testing.T) {
 	w := dial(t, s)
 	w.send(modern("1", "resources/list", ""))
 	w.want(`"error"`)
+	for id, uri := range map[string]string{"2": "files://a/x", "3": "files://b/y"} { // both can be read
+		w.send(modern(id, "resources/read", `"uri":"`+uri+`"`))
+		w.want(`"id":`+id, `"text":"`+uri[len(uri)-1:]+`"`)
+	}
 }

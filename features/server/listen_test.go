@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -160,6 +161,45 @@ func TestChangesForASlowClientAreCombined(t *testing.T) {
 			w.want(announcement)
 		})
 	}
+}
+
+// A client that was busy is told of each list that has changed meanwhile.
+//
+// Guarantees: G-0020.6
+func TestASlowClientHearsOfAllLists(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := withTool()
+		addPrompt := func(name string) {
+			server.AddPrompt(s, protocol.Prompt{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+		}
+		addPrompt("first")
+		ours, theirs := inmem.Pipe(inmem.Options{QueueFrames: 1})
+		w := dialOn(t, s, ours, theirs)
+		ours.Grant(transport.Main, 1)
+		w.send(modern(`1`, "subscriptions/listen", `"notifications":{"toolsListChanged":true,"promptsListChanged":true}`))
+		w.want(`"method":"notifications/subscriptions/acknowledged"`)
+		addNamed(s, "fills")
+		for i := range 3 {
+			pass(20 * time.Millisecond)
+			addNamed(s, "another")
+			addPrompt(fmt.Sprint("another ", i))
+		}
+		pass(time.Second)
+		ours.Grant(transport.Main, cap(w.frames))
+		pass(time.Second)
+		tools, prompts := 0, 0
+		for len(w.frames) > 0 {
+			switch frame := w.next(); {
+			case strings.Contains(frame, announcement):
+				tools++
+			case strings.Contains(frame, `"method":"notifications/prompts/list_changed"`):
+				prompts++
+			}
+		}
+		if tools != 2 || prompts != 1 {
+			t.Errorf("it has heard of tools %d times, and of prompts %d times; want 2 and 1", tools, prompts)
+		}
+	})
 }
 
 // A cancelled subscription gets no result, and its id can be used again.
