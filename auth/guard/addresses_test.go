@@ -267,6 +267,8 @@ func TestConfiguredHostsAreAllowed(t *testing.T) {
 		{"https://mcp.test/mcp", "https://10.0.0.1/", []string{"10.0.0.1"}, true},
 		{"https://mcp.test/mcp", "https://private.test/", nil, false},
 		{"https://mcp.test/mcp", "https://PRIVATE.test./", []string{"private.test"}, true},
+		{"https://mcp.test/mcp", "https://private.test/", []string{"PRIVATE.test."}, true},
+		{"https://mcp.test/mcp", "https://[fd00::1]/", []string{"[FD00::1]"}, true},
 		{"https://private.test/mcp", "https://private.test/.well-known/x", nil, true},
 		{"https://private.test/mcp", "https://private.test:8443/x", nil, false},
 		{"https://private.test/mcp", "https://10.0.0.1/x", nil, false},

@@ -144,14 +144,21 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// An idle connection stays open for 30 s, and is closed at once by Close.
+// An idle connection stays open for 30 s, and is closed at once by Close: to the endpoint, and to other hosts, whose certificates may be
+// checked differently.
 func TestAnIdleConnectionIsClosed(t *testing.T) {
-	for name, proxy := range map[string]func(*http.Request) (*url.URL, error){
-		"direct": noProxy, "proxied": func(*http.Request) (*url.URL, error) { return url.Parse("http://127.0.0.2") },
+	viaProxy := func(*http.Request) (*url.URL, error) { return url.Parse("http://127.0.0.2") }
+	insecure := &tls.Config{InsecureSkipVerify: true}
+	for name, o := range map[string]Options{
+		"direct":                   {Endpoint: "http://127.0.0.1/", Proxy: noProxy},
+		"proxied":                  {Endpoint: "http://127.0.0.1/", Proxy: viaProxy},
+		"insecure, the endpoint":   {Endpoint: "http://127.0.0.1/", Proxy: noProxy, TLS: insecure},
+		"insecure, proxied":        {Endpoint: "http://127.0.0.1/", Proxy: viaProxy, TLS: insecure},
+		"insecure, another origin": {Endpoint: "http://127.0.0.1:8080/", Proxy: noProxy, TLS: insecure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := New(Options{Endpoint: "http://127.0.0.1/", Proxy: proxy})
+				g := New(o)
 				closed := make(chan time.Time, 1)
 				dial := func(context.Context, string, string) (net.Conn, error) {
 					here, there := net.Pipe()
@@ -164,7 +171,9 @@ func TestAnIdleConnectionIsClosed(t *testing.T) {
 					}()
 					return here, nil
 				}
-				g.direct.DialContext, g.proxied.DialContext = dial, dial
+				for _, of := range []transports{g.transports, g.toEndpoint} {
+					of.direct.DialContext, of.proxied.DialContext = dial, dial
+				}
 				for after, end := range map[time.Duration]func(){30 * time.Second: func() {}, 0: g.Close} {
 					if err := get(t, g, "http://127.0.0.1/"); err != nil {
 						t.Fatal(err)
