@@ -154,16 +154,18 @@ func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
 	}
 }
 
-// Logout deletes the login although the authorization server cannot be reached, and says that it cannot.
+// Logout deletes the login although the authorization server cannot be reached, and says that it cannot, for each token.
 //
 // Guarantees: G-0044.15
 func TestLogoutWithoutTheServer(t *testing.T) {
 	f, gone := newOffline(authtest.Options{}), errors.New("unreachable")
-	a := f.login(t, byConsent(f))
+	o := byConsent(f)
+	o.Offline = true
+	a := f.login(t, o)
 	f.wantCall(t, a)
 	f.fetch = func(*http.Request) (*http.Response, error) { return nil, gone }
-	if err := a.Logout(t.Context()); !errors.Is(err, gone) || !strings.HasPrefix(err.Error(), "auth: revoke the login: ") {
-		t.Errorf("Logout: %v", err)
+	if err := a.Logout(t.Context()); !errors.Is(err, gone) || strings.Count("\n"+err.Error(), "\nauth: revoke the login: ") != 2 {
+		t.Errorf("Logout: %v, want an error for each of two tokens", err)
 	}
 	if e, err := a.Status(t.Context()); e != nil || err != nil {
 		t.Errorf("the login is %+v, %v", e, err)

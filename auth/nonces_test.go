@@ -116,23 +116,46 @@ func TestTheNonceOfATokenIsUsedForTheNextRequest(t *testing.T) {
 	}
 }
 
+// A proof names the address of its request as it is sent there, without the query and the fragment (RFC 9449, section 4.2): a path in
+// another spelling would be another address.
+func TestAProofNamesTheAddressOfItsRequest(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{DPoP: true})
+	for path, want := range map[string]string{"/mcp": "/mcp", "/mcp?a=b#c": "/mcp", "/a%2Fb/mcp": "/a%2Fb/mcp", "/a%20b": "/a%20b", "": ""} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin(a.resource())+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Authorize(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if got := claimsOf(t, r.Header.Get("DPoP")); got.URL != origin(a.resource())+want || got.Method != http.MethodPost {
+			t.Errorf("the proof for %q is for %s of %s, want %q", path, got.Method, got.URL, want)
+		}
+	}
+}
+
 // nonceOf returns the nonce in a proof.
 func nonceOf(t *testing.T, proof string) string {
+	t.Helper()
+	return claimsOf(t, proof).Nonce
+}
+
+func claimsOf(t *testing.T, proof string) (claims proofClaims) {
 	t.Helper()
 	parts := strings.Split(proof, ".")
 	if len(parts) != 3 {
 		t.Errorf("the request has no proof, but %q", proof)
-		return ""
+		return claims
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	var claims proofClaims
 	if err == nil {
 		err = json.Unmarshal(payload, &claims)
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	return claims.Nonce
+	return claims
 }
 
 // A nonce is remembered for each origin, up to 1 KiB. There are at most 16 of them.

@@ -110,6 +110,8 @@ func TestWhereMetadataIs(t *testing.T) {
 		{func(u *url.URL) []string { return resourceCandidates(u, challenge{}) }, "https://h/a/b", "https://h/.well-known/oauth-protected-resource/a/b https://h/.well-known/oauth-protected-resource"},
 		{func(u *url.URL) []string { return resourceCandidates(u, challenge{}) }, "https://h/", "https://h/.well-known/oauth-protected-resource"},
 		{func(u *url.URL) []string { return resourceCandidates(u, challenge{metadata: "https://o/m"}) }, "https://h/a", "https://o/m"},
+		{func(u *url.URL) []string { return resourceCandidates(u, challenge{}) }, "https://h/a%2Fb/c", "https://h/.well-known/oauth-protected-resource/a%2Fb/c https://h/.well-known/oauth-protected-resource"},
+		{serverCandidates, "https://h/a%2Fb", "https://h/.well-known/oauth-authorization-server/a%2Fb https://h/.well-known/openid-configuration/a%2Fb https://h/a%2Fb/.well-known/openid-configuration"},
 		{serverCandidates, "https://h", "https://h/.well-known/oauth-authorization-server https://h/.well-known/openid-configuration"},
 		{serverCandidates, "https://h/t/", "https://h/.well-known/oauth-authorization-server/t https://h/.well-known/openid-configuration/t https://h/t/.well-known/openid-configuration"},
 	} {

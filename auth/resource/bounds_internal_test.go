@@ -70,14 +70,18 @@ func TestKeysFitTheirAlgorithm(t *testing.T) {
 	}
 }
 
-// TestManyKeysAreNotTried checks that a token without a key id is accepted only if one key fits, and
+// TestManyKeysAreNotTried checks that a token without a key id is accepted only if one key fits, whatever others there are, and
 // that few keys with the same id are tried.
 func TestManyKeysAreNotTried(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &issuer{}
+	edwards, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{keys: []jose.JSONWebKey{{Key: edwards, KeyID: "k"}}} // which is for another algorithm
 	for _, want := range []struct{ named, unnamed int }{{0, 0}, {1, 1}, {2, 0}, {3, 0}, {4, 0}, {4, 0}} {
 		if got := len(i.candidates(joseHeader{Algorithm: jose.ES256, Key: "k"})); got != want.named {
 			t.Errorf("of %d keys, %d are tried for their id", len(i.keys), got)

@@ -114,6 +114,14 @@ func TestALargeBodyWaitsForAPlace(t *testing.T) {
 			give()
 			go io.WriteString(p, " ")
 		}, 202, 10 * time.Second, ""},
+		"one becomes free late": { // the wait does not count as time that the body took
+			func(give func(), p slowPost, _ *testClient) {
+				sleep(15 * time.Second)
+				give()
+				sleep(15 * time.Second)
+				go io.WriteString(p, " ")
+			}, 202, 40 * time.Second, "",
+		},
 		"the session ends":   {func(_ func(), _ slowPost, v *testClient) { v.leave() }, 404, 10 * time.Second, "session not found"},
 		"the client is gone": {func(_ func(), p slowPost, _ *testClient) { p.Close() }, 0, 10 * time.Second, ""},
 	} {
@@ -345,7 +353,7 @@ func TestABodyThatEndsEarlyIsRefused(t *testing.T) {
 //
 // Guarantees: G-0083.6
 func TestServedRequestsAreShared(t *testing.T) {
-	s := newSite(t, HandlerOptions{Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
+	s := newSite(t, HandlerOptions{MaxBody: 2 * mostServed, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	large := `{"jsonrpc":"2.0","id":1,"method":"a","params":{"values":[` + strings.Repeat("0,", 200_000) + `0]}}` // it counts 8 MB
 	var first *recorder
 	greedy := func(session int) (status int) {
@@ -377,8 +385,14 @@ func TestServedRequestsAreShared(t *testing.T) {
 	if got := greedy(sessions + 2); got != 503 {
 		t.Errorf("after that: got %d, want 503", got)
 	}
-	v := s.visit("X-User: other")
+	v := s.visit("X-User: greedy")
 	link, _ := s.session(sessions + 3)
+	link.Grant(transport.Main, 1)
+	if got := v.post("["+large+strings.Repeat(" ", mostServed)+"]", "X-User: greedy"); got != 503 {
+		t.Errorf("a batch: got %d, want 503", got)
+	}
+	v = s.visit("X-User: other")
+	link, _ = s.session(sessions + 4)
 	if link.Grant(transport.Main, 1); v.post(large, "X-User: other") != 202 {
 		t.Error("another client finds no room")
 	}

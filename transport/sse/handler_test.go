@@ -336,18 +336,23 @@ func TestKeepAlive(t *testing.T) {
 }
 
 // With Endpoint, a handler below a prefix or behind a proxy sends the address that its
-// clients can reach.
+// clients can reach. Without it, that is the path that the client has sent, as it is written there.
 func TestEndpointOption(t *testing.T) {
-	for endpoint, want := range map[string]string{"": "/api/sse?sessionId=", "/public/m": "/public/m?sessionId=", "/m?v=1": "/m?v=1&sessionId="} {
-		h := NewHandler(acceptFunc(func(link transport.Link) { link.Bind(peertest.Ignore{}) }), HandlerOptions{Endpoint: endpoint})
+	for _, c := range []struct{ endpoint, path, want string }{
+		{"", "/api/sse", "/api/sse?sessionId="},
+		{"", "/api/a%2Fb/sse", "/api/a%2Fb/sse?sessionId="},
+		{"/public/m", "/api/sse", "/public/m?sessionId="},
+		{"/m?v=1", "/api/sse", "/m?v=1&sessionId="},
+	} {
+		h := NewHandler(acceptFunc(func(link transport.Link) { link.Bind(peertest.Ignore{}) }), HandlerOptions{Endpoint: c.endpoint})
 		server := httptest.NewServer(http.StripPrefix("/api", h))
-		response, err := http.Get(server.URL + "/api/sse?key=secret")
+		response, err := http.Get(server.URL + c.path + "?key=secret")
 		if err != nil {
 			t.Fatal(err)
 		}
 		first, err := eventstream.NewReader(response.Body, 1000).Next()
-		if err != nil || !strings.HasPrefix(string(first.Data), want) {
-			t.Errorf("%q: got %s, %v, want the prefix %v", endpoint, first.Data, err, want)
+		if err != nil || !strings.HasPrefix(string(first.Data), c.want) {
+			t.Errorf("%q: got %s, %v, want the prefix %v", c.endpoint, first.Data, err, c.want)
 		}
 		response.Body.Close()
 		if err := h.Close(0); err != nil {

@@ -12,14 +12,18 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Command with a Cmd uses its settings for each new child, and does not change it.
+// A Command with a Cmd uses its settings for each new child, unless it has its own, and does not change it.
 //
 // Guarantees: G-0014.20
 func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+	directory := func() string {
+		dir, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
 	}
+	dir, own := directory(), directory()
 	self := roleCommand(t, "situation")
 	cmd := exec.Command(self.Path, "-x")
 	cmd.Dir = dir
@@ -27,15 +31,16 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 	var pids []int
 	command := &Command{Cmd: cmd, Env: []string{"BOWLINE_STDIO_TEST_ADDED=added"}, Started: func(pid int) { pids = append(pids, pid) }}
 	t.Setenv("BOWLINE_STDIO_TEST_INHERITED", "of this process")
-	for range 2 {
+	for _, now := range []struct{ dir, want string }{{"", dir}, {own, own}} { // its own Dir takes precedence
+		command.Dir = now.dir
 		p := open(t, command)
-		p.want("[-x] " + dir + " of the Cmd added")
+		p.want("[-x] " + now.want + " of the Cmd added")
 		p.close(hangGuard)
 	}
 	if !command.Traits().StartsProcess || command.Traits().Name != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
 		t.Errorf("got the traits %+v, want the name of the program, which starts a process", command.Traits())
 	}
-	if len(pids) != 2 || pids[0] == pids[1] || cmd.Process != nil {
+	if len(pids) != 2 || pids[0] == pids[1] || cmd.Process != nil || cmd.Dir != dir {
 		t.Errorf("got the processes %v and the Cmd's own process %v, want two and none", pids, cmd.Process)
 	}
 }

@@ -63,6 +63,7 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		{Command{Path: script("lost", "#!/no/such/shell -e\n")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: script("dos", "#!/bin/sh\r\n")}, fs.ErrNotExist, `its first line names the interpreter "/bin/sh\r", which does not exist`},
 		{Command{Path: "./below", Dir: filepath.Join(directory, "sh in a directory")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Cmd: &exec.Cmd{Path: "./below", Dir: filepath.Join(directory, "sh in a directory")}}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: filepath.Join(directory, "lost"), Dir: t.TempDir()}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: "./lost", Dir: directory}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: "/bin/sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
@@ -80,7 +81,7 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		_, err := c.command.Open(t.Context())
 		var start *transport.StartError
 		if !errors.As(err, &start) || !errors.Is(err, c.cause) || start.Hint != c.hint || !strings.HasSuffix(err.Error(), c.hint) {
-			t.Errorf("start of %q: got %v, want a StartError for %v with the hint %q", c.command.Path, err, c.cause, c.hint)
+			t.Errorf("start of %q: got %v, want a StartError for %v with the hint %q", c.command.name(), err, c.cause, c.hint)
 		}
 	}
 }
