@@ -36,11 +36,17 @@ import (
 // they agree on.
 func newFaulty(t *testing.T, others map[string]transport.Transport) *fleet {
 	t.Helper()
+	return newFaultyWith(t, others, client.Options{})
+}
+
+// newFaultyWith is newFaulty with options of the client that each server has.
+func newFaultyWith(t *testing.T, others map[string]transport.Transport, of client.Options) *fleet {
+	t.Helper()
 	f := &fleet{
 		t: t, servers: map[string]*server.Server{"b": named("b")}, links: make(map[string]transport.Link),
 		broken: make(map[string]bool), opened: make(map[string]int),
 	}
-	f.Gateway = gateway.New(gateway.Options{Each: func(s *mcpjson.Server, o *client.Options) {
+	f.Gateway = gateway.New(gateway.Options{Client: of, Each: func(s *mcpjson.Server, o *client.Options) {
 		o.Conn.BackoffMin = 50 * time.Millisecond
 		o.Conn.StopGrace = 20 * time.Second // on a busy machine, what is to end takes longer than it should
 		if s.Transport = others[s.Name]; s.Transport == nil {
@@ -235,6 +241,56 @@ func TestListsOfHostileServers(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, result, err)
 		}
 	}
+}
+
+// The log says once that clients may refuse an input schema, and that results are not checked since the output schema is refused, also if its server lists the tool again, and again after the list has changed it.
+//
+// Guarantees: G-0090.15
+func TestTheLogSaysOnceThatASchemaMayBeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, lists := new(journal), make(chan string, 1)
+		tell, current := make(chan func(string), 1), `{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}`
+		a := script(func(m jsonrpc.Message, send func(string)) string {
+			if m.Method != protocol.MethodListTools {
+				tell <- send
+				return `{"content":[{"type":"text","text":"done"}]}`
+			}
+			select {
+			case current = <-lists:
+			default:
+			}
+			return `{"tools":[` + current + `]}`
+		})
+		f := newFaultyWith(t, map[string]transport.Transport{"a": a}, client.Options{Conn: conn.Tuning{Log: slog.New(slog.NewTextHandler(log, nil))}})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		toolNames(t, session)
+		if _, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__t"}); err != nil {
+			t.Fatal(err)
+		}
+		send := <-tell
+		said := func(what string) int { return strings.Count(log.String(), what) }
+		for i, step := range []struct {
+			schema, beside string
+			said           int
+		}{
+			{`{"type":"object"}`, "", 0},
+			{`{"$ref":"https://example.com/a"}`, "", 1},
+			{`{"$ref":"https://example.com/a"}`, `,{"name":"u","inputSchema":{"type":"object"}}`, 1},
+			{`{"$ref":"https://example.com/b"}`, "", 2},
+			{`{"type":"object"}`, "", 2},
+			{`{"$ref":"https://example.com/b"}`, "", 3},
+		} {
+			lists <- `{"name":"t","inputSchema":` + step.schema + `,"outputSchema":` + step.schema + `}` + step.beside
+			send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			<-time.NewTimer(5 * time.Second).C
+			synctest.Wait()
+			for _, what := range []string{`server=a notice="the inputSchema of \"t\" may be refused by clients`, `"bowline: results are not checked" conn=a tool=t`} {
+				if n := said(what); n != step.said {
+					t.Errorf("after the list %d the log has said %s %d times, want %d:\n%s", i, what, n, step.said, log)
+				}
+			}
+		}
+	})
 }
 
 // A list without an end is read until a bound, and that is said; the other servers' tools are all there.

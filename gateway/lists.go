@@ -84,7 +84,7 @@ func (g *Gateway) refresh(ctx context.Context, of catalogue.Server, session *cli
 		if kind == catalogue.Tools {
 			g.shared.Pin(ctx, of, list)
 		}
-		before := g.known.Snapshot().Changed(of.Name)
+		before := g.known.Snapshot()
 		if g.known.Learn(of, kind, list) {
 			g.announcer.add(kind)
 		}
@@ -104,10 +104,17 @@ func (g *Gateway) notListed(of catalogue.Server, kind catalogue.Kind, err error)
 	}
 }
 
-// warnOf logs which tools of a server have changed now. What was changed before has been logged, by this gateway or an earlier one.
-func (g *Gateway) warnOf(name string, before []catalogue.Changed) {
-	for _, c := range g.known.Snapshot().Changed(name) {
-		if !slices.ContainsFunc(before, func(b catalogue.Changed) bool { return b.Own == c.Own && slices.Equal(b.Members, c.Members) }) {
+// warnOf logs which tools of a server have changed now, and which of their input schemas clients may refuse. What was so before has been logged, by this gateway or an
+// earlier one; of output schemas the client says so.
+func (g *Gateway) warnOf(name string, before *catalogue.Snapshot) {
+	now, changed, refused := g.known.Snapshot(), before.Changed(name), before.RefusedInputs(name)
+	for _, notice := range now.RefusedInputs(name) {
+		if !slices.Contains(refused, notice) {
+			g.log().Warn("bowline: clients may refuse a tool", "server", name, "notice", notice)
+		}
+	}
+	for _, c := range now.Changed(name) {
+		if !slices.ContainsFunc(changed, func(b catalogue.Changed) bool { return b.Own == c.Own && slices.Equal(b.Members, c.Members) }) {
 			g.log().Warn("bowline: a tool has changed since it was approved", "server", name, "tool", c.Own, "offered", !c.Held)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // Seen returns the sums of the tools of a list, by which a cluster pins them.
 func Seen(list List) map[string]string {
-	entries, _ := accept(Tools, list.Entries)
+	entries, _, _ := accept(Tools, list.Entries)
 	sums := make(map[string]string, len(entries))
 	for _, e := range entries {
 		sums[pinName(e.own)] = sumOf(definition(e.raw))

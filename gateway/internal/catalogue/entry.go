@@ -118,9 +118,10 @@ var forms = map[string]byte{
 	"inputSchema": '{', "outputSchema": '{', "annotations": '{', "execution": '{', "_meta": '{', "icons": '[', "arguments": '[',
 }
 
-// accept takes over what a server lists, and returns a text for each thing that it leaves out or changes.
-func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string) {
-	var notes, refused texts
+// accept takes over what a server lists, and returns a text for each thing that it leaves out or changes, or that clients may refuse; inputs are those of
+// input schemas.
+func accept(kind Kind, all []json.RawMessage) (entries []entry, notices, inputs []string) {
+	var notes, refused, refusedInputs texts
 	size, seen := 0, make(map[string]bool, min(len(all), MaxEntries))
 	for i, raw := range all {
 		if len(entries) == MaxEntries || size > MaxBytes-min(len(raw), MaxEntry) {
@@ -140,12 +141,12 @@ func accept(kind Kind, all []json.RawMessage) (entries []entry, notices []string
 			notes.add("%s", said)
 		}
 		if kind == Tools {
-			e.refusedSchemas(found, &refused)
+			e.refusedSchemas(found, &refused, &refusedInputs)
 		}
 		seen[e.own], size = true, size+len(e.raw)
 		entries = append(entries, e)
 	}
-	return entries, append(notes.all(), refused.all()...)
+	return entries, append(notes.all(), refused.all()...), refusedInputs.all()
 }
 
 // texts are the first MaxNotices of what is said.
@@ -201,10 +202,14 @@ func acceptOne(kind Kind, raw json.RawMessage) (e entry, found map[string]span, 
 }
 
 // refusedSchemas says which schemas of a tool clients may refuse.
-func (e entry) refusedSchemas(found map[string]span, said *texts) {
+func (e entry) refusedSchemas(found map[string]span, all, inputs *texts) {
 	for _, name := range []string{"inputSchema", "outputSchema"} {
 		if err := schema.CheckReferences(e.raw[found[name].start:found[name].end]); err != nil {
-			said.add("the %s of %s may be refused by clients: %v", name, shown(e.own), err)
+			const format = "the %s of %s may be refused by clients: %v"
+			all.add(format, name, shown(e.own), err)
+			if name == "inputSchema" {
+				inputs.add(format, name, shown(e.own), err)
+			}
 		}
 	}
 }

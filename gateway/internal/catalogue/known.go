@@ -146,6 +146,12 @@ func (s *Snapshot) Notices(name string) []Notice {
 	return notices
 }
 
+// RefusedInputs returns those of the notices that say which input schemas of a server clients may refuse.
+func (s *Snapshot) RefusedInputs(name string) []string {
+	one, _ := s.server(name)
+	return one.lists[Tools].inputs
+}
+
 // why says why a thing is hidden.
 func why(h names.Hidden) string {
 	if h.By == (names.Own{}) {

@@ -55,6 +55,7 @@ type server struct {
 type known struct {
 	entries []entry
 	notices []string
+	inputs  []string // those of notices that are about input schemas
 	at      time.Time
 	ttl     time.Duration
 	private bool
@@ -143,7 +144,7 @@ func (s *Snapshot) replaced(i int, by server, kinds ...Kind) *Snapshot {
 
 // with returns the server with another list.
 func (s server) with(plan *names.Plan, kind Kind, list List) server {
-	entries, notices := accept(kind, list.Entries)
+	entries, notices, inputs := accept(kind, list.Entries)
 	if kind == Tools {
 		s.pins = s.pin(entries, s.sums())
 	}
@@ -154,7 +155,7 @@ func (s server) with(plan *names.Plan, kind Kind, list List) server {
 	if s.lists == nil {
 		s.lists = map[Kind]known{}
 	}
-	s.lists[kind] = known{entries, notices, list.At, list.TTL, list.Private}
+	s.lists[kind] = known{entries, notices, inputs, list.At, list.TTL, list.Private}
 	return s
 }
 

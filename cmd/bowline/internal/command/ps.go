@@ -20,7 +20,8 @@ const psLong = `List the servers of a running "bowline up": how they are, why, a
 attempt is. What is in trouble comes first.
 
 The states are
-  ready          calls are answered
+  ready          calls are answered; WHY says what the server offers and clients do not
+                 get as it is, or may refuse, such as a schema with a remote reference
   starting       the process runs, or the address is asked; it has not answered yet
   backoff        it failed; WHY says how, and when it is tried again; a call does so sooner
   misconfigured  its entry in the file has a mistake, and WHY says where
@@ -153,6 +154,9 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 	why := s.Mistake
 	switch s.State {
 	case admin.Ready:
+		if len(s.Notices) > 0 {
+			why = cmp.Or(why, briefly(s.Notices))
+		}
 	case admin.Starting: // its reason is a step of the connection
 		why = cmp.Or(why, s.LastFailure, "it has not answered yet")
 	default:
@@ -177,6 +181,14 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 		}
 	}
 	return render.Flat(cmp.Or(why, "-"))
+}
+
+// briefly is the first of several things, as on the page.
+func briefly(all []string) string {
+	if more := len(all) - 1; more > 0 {
+		return fmt.Sprintf("%s; and %d more", all[0], more)
+	}
+	return all[0]
 }
 
 // printLines prints what a server has written, which may hold anything: what could drive the terminal is replaced.

@@ -167,12 +167,16 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 
 // TestWhyAServerIsNotReady checks that what is wrong is said once, and in one line.
 //
-// Guarantees: G-0091.11
+// Guarantees: G-0090.15, G-0091.11
 func TestWhyAServerIsNotReady(t *testing.T) {
 	now := time.Now()
 	for want, s := range map[string]admin.ServerReport{
 		"-":                                {State: admin.Ready, Reason: "handshaken", LastFailure: "exited", Stderr: "x"},
 		"3 connections of clients":         {State: admin.Ready, Connections: 3},
+		"tools: a is hidden":               {State: admin.Ready, Notices: []string{"tools: a is hidden"}},
+		"tools: a; and 2 more":             {State: admin.Ready, Notices: []string{"tools: a", "tools: b", "tools: c"}},
+		"starts on demand":                 {State: admin.Stopped, OnDemand: true, Reason: "starts on demand", Notices: []string{"tools: a"}},
+		"mcp.json:3:1: NOPE is not set":    {State: admin.Ready, Mistake: "mcp.json:3:1: NOPE is not set", Notices: []string{"tools: a"}},
 		"exited; 1 connections of clients": {State: admin.Starting, LastFailure: "exited", Connections: 1},
 		"it has not answered yet":          {State: admin.Starting, Reason: "link opened"},
 		"exited":                           {State: admin.Starting, Reason: "link opened", LastFailure: "exited"},
