@@ -81,6 +81,7 @@ type ElicitationComplete struct{ ID string }
 // The event comes once for each schema: when the tool is listed, if the schema has a $dynamicRef or a $ref to another document (for
 // 100 tools of a page at most, and only where schema.CheckReferences finds it), and otherwise when Call gets a result of the tool. Close delivers that
 // of a Call that has returned before; that of a Call which Close lets finish may be lost.
+// There is none for an input schema, by which a client checks nothing: the server checks the arguments.
 type SchemaRefused struct {
 	Tool string
 	Err  error // schema.ErrTooLarge, for instance
