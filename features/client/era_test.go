@@ -492,6 +492,7 @@ func TestStreamThatEndsWithoutAnAnswer(t *testing.T) {
 // reconnect cuts the link of a session, and waits until it is ready again.
 func reconnect(t *testing.T, s *fakeServer, session *client.Session) {
 	t.Helper()
+	synctest.Wait() // for what the session still sets up on the server that is cut
 	s.cut()
 	synctest.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

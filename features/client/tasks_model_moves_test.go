@@ -100,7 +100,7 @@ func (m *tasksModel) giveUp(t *rapid.T) {
 		w.side.cutAfter = protocol.MethodCancelTask
 	}
 	w.cancel()
-	pass(time.Second)
+	m.settle(time.Second)
 	w.wantError(t, context.Canceled, false)
 	m.abandoned(w)
 }
