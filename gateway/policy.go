@@ -179,13 +179,15 @@ func (s *sight) holds(ctx context.Context, name string) bool {
 	return held
 }
 
-// noteDenied notes, for the record of a request about something that its client does not see, what hides that.
-func (s *sight) noteDenied(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kind catalogue.Kind) {
+// noteDenied notes, for the record of a request about something that its client does not see, what hides that, and reports whether the policy does.
+func (s *sight) noteDenied(ctx context.Context, in func(*catalogue.Snapshot) (catalogue.Item, bool), kind catalogue.Kind) bool {
 	by := s.policy.Load()
 	if by == nil {
-		return
+		return false
 	}
-	if item, exists := in(s.known.Snapshot()); exists {
+	item, exists := in(s.known.Snapshot())
+	if exists {
 		server.Note(ctx, passage{denied: true, own: item.Own, rule: by.Decide(by.ClassOf(whoIn(ctx)), kind, item).By})
 	}
+	return exists
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -47,6 +48,29 @@ func TestWhatIsHiddenFromSearchIsRecorded(t *testing.T) {
 	}
 	if got := r.ruled(); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// A tool that is hidden has the record of one also while another server may have one of that name, and has not said so: the client is told that this server is away, as it
+// would be of a tool that does not exist.
+//
+// Guarantees: G-0098.4
+func TestWhatIsHiddenBesideAServerThatHasSaidNothingIsRecorded(t *testing.T) {
+	for deny, want := range map[string]string{"a/who": "who /who denied policy[0].deny[0] ", "a/why": "who a/who answered policy[1].allow[0] "} {
+		synctest.Test(t, func(t *testing.T) {
+			r := new(recorder)
+			bare := `, "bowline": {"prefix": ""}}`
+			f := silentWith(t, gateway.Options{Audit: r.write}, hangs, `, "bowline": {"prefix": ""}`, "")
+			f.apply(load(t, `{"mcpServers": {"a": {"command": "/bin/a"`+bare+`, "b": {"command": "/bin/b"`+bare+`}, "bowline": {"policy": [{"deny": ["`+deny+`"]}, {"allow": ["*"]}]}}`))
+			session := f.client(protocol.LatestLegacy, client.Options{})
+			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "who"})
+			if err != nil || strings.Contains(result.Content.Text(), `the server "b" is away`) != (deny == "a/who") {
+				t.Errorf("%s is denied: %+v, %v", deny, result, err)
+			}
+			if got := r.ruled(); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s is denied: got %q, want %q", deny, got, want)
+			}
+		})
 	}
 }
 

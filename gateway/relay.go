@@ -121,11 +121,12 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 		return catalogue.Item{}, nil, err
 	}
 	until := time.Now().Add(longestWait)
-	item, found := g.find(ctx, func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }, kind)
+	in := func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }
+	item, found := g.find(ctx, in, kind)
 	if !found {
 		var away *awayError
 		item, found, away = g.findLater(ctx, until, kind, name)
-		if away != nil && g.options.Audit != nil {
+		if away != nil && g.options.Audit != nil && !g.sight.noteDenied(ctx, in, kind) {
 			g.note(ctx, item, methodOf[kind], params, nil, away)
 		}
 		if away != nil {
