@@ -169,11 +169,16 @@ func (s *sessionTest) values() (all []string) {
 //
 // Guarantees: G-0082.3
 func TestSessionsOfAnEmptyEngine(t *testing.T) {
-	for _, saves := range []int{0, 20} { // before a is cut off: the revision that a has is equal, or higher
-		t.Run(fmt.Sprint(saves), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		saves int // before a is cut off
+		lost  int // reads of sessions, when a is back
+	}{
+		"equal revision": {}, "higher revision": {saves: 20}, "equal revision, and the first reads are lost": {lost: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inSessions(t, func(s *sessionTest) {
 				s.save(0, "taken", 1)
-				for range saves {
+				for range c.saves {
 					s.save(0, "taken", 1)
 				}
 				s.save(0, "kept", 1)
@@ -183,6 +188,14 @@ func TestSessionsOfAnEmptyEngine(t *testing.T) {
 				s.service.Wipe()
 				rest(s.t, time.Minute)
 				s.owned(2, "taken", "b")
+				lost := c.lost
+				s.engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
+					loses := lost > 0 && op.Name == "get" && op.Subject == "session"
+					if loses {
+						lost--
+					}
+					return clustertest.Fault{LoseResult: loses}
+				})
 				s.engines[0].Heal()
 				rest(s.t, time.Minute)
 				s.owned(2, "kept", "a")
@@ -298,7 +311,7 @@ func TestSessionsWithoutRoom(t *testing.T) {
 }
 
 // Sessions that do not fit keep no others from being given up, and end without a write. Those that go on are
-// written when there is room.
+// written when there is room; meanwhile an engine that is full is not asked for all of them again and again.
 //
 // Guarantees: G-0082.6
 func TestSessionsThatDoNotFit(t *testing.T) {
@@ -329,6 +342,11 @@ func TestSessionsThatDoNotFit(t *testing.T) {
 			s.stores[0].Save(fmt.Sprint("new", i), sessionOf("ada", 1))
 		}
 		rest(s.t, 2*time.Second)
+		asked, _ := s.engines[0].Messages()
+		rest(s.t, 10*time.Second)
+		if now, _ := s.engines[0].Messages(); now-asked > 10*70 { // 64 a second, and the lease
+			s.t.Errorf("a full engine was asked %d times in 10 s for %d sessions", now-asked, many)
+		}
 		s.stores[0].Free("old") // a record that is freed must not be larger
 		s.stores[0].Forget("older")
 		rest(s.t, 2*time.Second)
