@@ -130,6 +130,17 @@ func TestStartedWhileItEnds(t *testing.T) {
 		if _, over := u.Look(rule, false, time.Now()); !over {
 			t.Error("one that ran, and that nobody has started again, is not looked at again")
 		}
+		u.Begin()
+		u.Ended(true)
+		pass(time.Second)
+		u.Hold()
+		u.Release(true)
+		pass(time.Minute)
+		u.Look(rule, false, time.Now())
+		u.Ended(false)
+		if next, over := u.Look(rule, false, time.Now()); over || !next.IsZero() {
+			t.Errorf("one that a client has used, and that did not run when it was to end, ends at %v: %t", next, over)
+		}
 	})
 }
 
@@ -202,6 +213,11 @@ func TestKeeperLooks(t *testing.T) {
 		}
 		k.Close()
 		k.Check()
+		for range 20 { // or has never looked before
+			k := NewKeeper(b.look)
+			k.Close()
+			k.Check()
+		}
 		if looks := b.taken(); len(looks) != 0 {
 			t.Error("it looks after Close")
 		}

@@ -177,7 +177,6 @@ func (p *Pages) begin(secret, cookie string) *Link {
 		return nil
 	}
 	delete(p.unused, digestOf(secret))
-	l.expires.Stop()
 	l.browser, l.address, l.redirected = digestOf(cookie), make(chan *url.URL, 1), make(chan *url.URL, 1)
 	var ctx context.Context
 	ctx, l.cancel = context.WithTimeoutCause(p.ctx, Life, ErrExpired)

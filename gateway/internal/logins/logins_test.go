@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -359,6 +361,33 @@ func TestHowALoginEnds(t *testing.T) {
 		}
 		if _, err := p.Open(good.login("ada", "issues")); !errors.Is(err, ErrClosed) {
 			t.Error(err)
+		}
+	})
+}
+
+// A browser that comes back several times at once is let in once.
+//
+// Guarantees: G-0102.1
+func TestAStateIsUsedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			p, l := opened(t, &site{state: "s1"})
+			b := &browser{t: t, pages: p}
+			b.get(l.URL)
+			b.press(l.URL)
+			var in atomic.Int64
+			var group sync.WaitGroup
+			for range 8 {
+				group.Go(func() {
+					if (&browser{t: t, pages: p, cookies: b.cookies}).get(at+"/callback?state=s1&code=c").Code == http.StatusOK {
+						in.Add(1)
+					}
+				})
+			}
+			group.Wait()
+			if in.Load() != 1 {
+				t.Fatalf("it was let in %d times", in.Load())
+			}
 		}
 	})
 }

@@ -35,7 +35,13 @@ func (s *standing) owner(user string) Owner {
 // choose presses the button of a server, as a browser does.
 func (b *browser) choose(address, server string, header http.Header) *httptest.ResponseRecorder {
 	b.t.Helper()
-	r := httptest.NewRequestWithContext(b.t.Context(), http.MethodPost, address, strings.NewReader(url.Values{"server": {server}}.Encode()))
+	return b.send(b.t.Context(), address, url.Values{"server": {server}}.Encode(), header)
+}
+
+// send sends a form.
+func (b *browser) send(ctx context.Context, address, form string, header http.Header) *httptest.ResponseRecorder {
+	b.t.Helper()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	for name, values := range header {
 		r.Header[name] = values
@@ -83,7 +89,8 @@ func TestAUserEndsHisLogins(t *testing.T) {
 		}
 		want(t, "a login", b.choose(l.URL, "issues", sameOrigin), http.StatusOK, ended)
 		want(t, "once more", b.choose(l.URL, "issues", sameOrigin), http.StatusOK, notThere)
-		want(t, "at no server", b.choose(l.URL, strings.Repeat("x", 2*longestForm), sameOrigin), http.StatusOK, notThere)
+		want(t, "at no server", b.choose(l.URL, "x", sameOrigin), http.StatusOK, notThere)
+		want(t, "a form that is too long", b.send(t.Context(), l.URL, "x="+strings.Repeat("x", longestForm)+"&server=<b>", sameOrigin), http.StatusOK, notThere)
 		w := b.choose(l.URL, "wiki", http.Header{"Origin": {"https://tools.example.com"}})
 		if want(t, "one that stays", w, http.StatusBadGateway, notEnded); strings.Contains(w.Body.String(), "secret") {
 			t.Error(w.Body)
@@ -93,6 +100,39 @@ func TestAUserEndsHisLogins(t *testing.T) {
 		}
 		s.at = nil
 		want(t, "no login", b.get(l.URL), http.StatusOK, "There is no login")
+	})
+}
+
+// What a user has chosen to end ends, also if the browser does not wait for that. The end of the gateway cuts it.
+//
+// Guarantees: G-0102.14
+func TestAUserWhoLeavesWhileALoginEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(at, "", nil)
+		var cut error
+		l, err := p.Own(Owner{User: "ada", At: func(context.Context) []string { return []string{"issues"} }, End: func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			cut = context.Cause(ctx)
+			return cut
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &browser{t: t, pages: p}
+		b.get(l.URL)
+		ctx, leave := context.WithCancel(t.Context())
+		go b.send(ctx, l.URL, "server=issues", sameOrigin)
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		if cut != nil {
+			t.Errorf("it was cut: %v", cut)
+		}
+		p.Close()
+		synctest.Wait()
+		if cut == nil {
+			t.Error("the end of the gateway does not cut it")
+		}
 	})
 }
 

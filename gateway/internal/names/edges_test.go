@@ -35,6 +35,12 @@ func TestEdgesOfNames(t *testing.T) {
 	if key, _ := plan(t, 0, Server{Name: fits + "k"}).Key(fits + "k"); key != fits[:len(fits)-tail]+"_"+digest(fits+"k") {
 		t.Errorf("one byte more became %q", key)
 	}
+	// Two that differ only in what is replaced still do, and a file without a bound has none for the part of a server.
+	plan(t, 0, Server{Name: fits + "ék"}, Server{Name: fits + "ük"})
+	long := strings.Repeat("k", 2*MostMax)
+	if key, _ := plan(t, -1, Server{Name: long}).Key(long); len(key) != MostMax-tail-leastOwn {
+		t.Errorf("where names are kept, the part of a server is %q", key)
+	}
 }
 
 // The key of a server is known if it has names.

@@ -145,6 +145,10 @@ func TestRates(t *testing.T) {
 			t.Errorf("%s: %+v may ask %+v, want %+v", c.block, c.who, got, c.want)
 		}
 	}
+	p := read(t, `"personas": {"less": {"who": "*", "rate": {"perMinute": 20, "inFlight": 8}}, "more": {"who": "*", "rate": {"perMinute": 60, "inFlight": 1}}}`)
+	if perMinute, inFlight := p.RateBy(Who{Identity: "token ada"}, everybody); !strings.HasSuffix(perMinute, "personas.more.rate.perMinute") || !strings.HasSuffix(inFlight, "personas.less.rate.inFlight") {
+		t.Errorf("the most is said to be by %s and %s", perMinute, inFlight)
+	}
 }
 
 // Each line is told apart from all others, up to the last one that a policy may have.

@@ -208,7 +208,13 @@ func TestDue(t *testing.T) {
 		is("[comes back]")
 		p.Left(6)
 		is("[has two]")
+		late := enter(Owner{"was used later", 7}, 7)
 		<-time.NewTimer(time.Hour - time.Minute).C
 		is("[stays]")
+		p.Leave(late)
+		<-time.NewTimer(time.Hour - time.Second).C
+		is("[]")
+		<-time.NewTimer(time.Second).C
+		is("[was used later]")
 	})
 }

@@ -166,6 +166,76 @@ func TestAStoreThatHasLostItsPins(t *testing.T) {
 	}
 }
 
+// What is pinned in a store that has lost its pins is newer than what other gateways know from before.
+func TestPinsAfterALossAreNewer(t *testing.T) {
+	store := newMemory()
+	a, b := of(t, store), of(t, store)
+	a.lists(t, map[string]string{"t": "reads"})
+	a.lists(t, map[string]string{"t": "reads", "u": "reads"})
+	if err := b.learn(server); err != nil {
+		t.Fatal(err)
+	}
+	clear(store.values)
+	clear(store.numbers)
+	a.lists(t, map[string]string{"t": "reads", "u": "reads", "v": "reads"})
+	for _, value := range store.values {
+		b.heard(value)
+	}
+	if sums := b.known.Snapshot().Sums(server); len(sums) != 3 {
+		t.Errorf("another gateway knows the pins of %d tools, want 3", len(sums))
+	}
+}
+
+// A list of a gateway whose connection is away is not told over a newer one. When it is back, it is.
+func TestAnOldListIsToldWhenItsServerIsBack(t *testing.T) {
+	store := newMemory()
+	a, b := of(t, store), of(t, store)
+	has := func() (entries int) {
+		d, _, err := a.load(t.Context(), document{Server: server.Name, Identity: server.Identity, Kind: catalogue.Resources})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d.Entries)
+	}
+	tell := func(s *Shared, at time.Time, entries ...json.RawMessage) {
+		s.known.Learn(server, catalogue.Resources, catalogue.List{At: at, Entries: entries})
+		if err := s.tell(server, catalogue.Resources); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, two := json.RawMessage(`{"name":"n","uri":"file:///n"}`), json.RawMessage(`{"name":"m","uri":"file:///m"}`)
+	now := time.Now()
+	tell(b, now, one, two)
+	tell(a, now.Add(-time.Hour), one)
+	if has() != 2 {
+		t.Error("an older list replaces a newer one")
+	}
+	a.IsAway = func(string) bool { return false }
+	tell(a, now.Add(-time.Hour), one)
+	if has() != 1 {
+		t.Error("the list of a gateway that has a connection is not told")
+	}
+}
+
+// A store that does not answer keeps nobody for longer than two seconds.
+func TestAStoreThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := of(t, silent{newMemory()})
+		began := time.Now()
+		if err := s.Approve(t.Context(), server, map[string]string{"t": "x"}); err == nil || time.Since(began) != patience {
+			t.Errorf("an approval has ended after %v with %v", time.Since(began), err)
+		}
+	})
+}
+
+// A silent is a memory that does not answer what is saved.
+type silent struct{ *memory }
+
+func (silent) Save(ctx context.Context, _ string, _ []byte, _ uint64) (bool, error) {
+	<-ctx.Done()
+	return false, ctx.Err()
+}
+
 // A store that has lost a list gets it again from who has it, as soon as it has shown all that it has.
 func TestAStoreThatHasLostAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -459,8 +529,9 @@ func TestListsWaitForPins(t *testing.T) {
 		t.Error("it is not asked for later")
 	}
 	hear(document{Version: version, Server: "s", Identity: "i", Number: 1, Pins: catalogue.Seen(catalogue.List{Entries: list.Entries})})
+	list.TTL = -time.Second // as no gateway says
 	hear(list)
-	if _, isKnown := s.known.Snapshot().ListOf(server, catalogue.Tools); !isKnown {
-		t.Error("the list is not taken over after the pins")
+	if known, isKnown := s.known.Snapshot().ListOf(server, catalogue.Tools); !isKnown || known.TTL != 0 {
+		t.Errorf("after the pins the list is taken over: %t, with a lifetime of %v", isKnown, known.TTL)
 	}
 }

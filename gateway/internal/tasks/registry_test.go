@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -40,14 +41,22 @@ func TestTasksAreBounded(t *testing.T) {
 	}
 	b.Leave(one)
 	ids, released = nil, 0
+	var first *Task
 	for range MostEnded + 1 {
 		if refused := b.Enter(one, later); refused != "" {
 			t.Fatal(refused)
 		}
 		id := b.Add(Task{Payer: one, Ends: later.Add(time.Minute), Release: func() { released++ }})
-		b.End(b.Find(id, "", false, later))
-		b.End(b.Find(id, "", false, later)) // nothing is given back twice
-		ids = append(ids, id)
+		task := b.Find(id, "", false, later)
+		b.Finish(task, protocol.TaskCompleted)
+		b.End(task) // nothing is given back twice
+		if ids = append(ids, id); first == nil {
+			first = task
+		}
+	}
+	b.Finish(first, protocol.TaskFailed) // it was forgotten
+	if last := b.Last(first); last != "" || len(b.last) != MostEnded {
+		t.Errorf("how %d tasks have ended is known, also of one that was forgotten: %s", len(b.last), last)
 	}
 	if b.Find(ids[0], "", false, later) != nil || b.Find(ids[1], "", false, later) == nil || len(b.tasks) != MostEnded || b.running.Held() != 1 || released != len(ids) {
 		t.Errorf("%d have ended, %d places are held, and %d servers were released", len(b.tasks), b.running.Held(), released)
@@ -119,6 +128,35 @@ func TestOnlyLostTasksEnd(t *testing.T) {
 	isLost := func(t *Task) bool { return t.Of == 1 && t.Run != 2 }
 	if lost := b.EndLost(isLost); len(lost) != 1 || lost[0].Own != "before" || len(b.runs) != 2 || len(b.EndLost(isLost)) != 0 {
 		t.Errorf("lost: %v", lost)
+	}
+}
+
+// A list has the tasks of 2025-11-25 that who asks for it has started and sees, as long as they are kept, in the order of their ids.
+//
+// Guarantees: G-0094.2
+func TestListOfTasks(t *testing.T) {
+	b, now := New(""), time.Now()
+	add := func(owner string, modern bool, kept time.Duration) string {
+		return b.Add(Task{Owner: owner, Modern: modern, Ends: now.Add(kept), Release: func() {}})
+	}
+	add("ada", true, time.Minute)
+	add("bob", false, time.Minute)
+	add("ada", false, 0)
+	hidden := add("ada", false, time.Minute)
+	want := []string{add("ada", false, time.Minute), add("ada", false, time.Minute), add("ada", false, time.Minute)}
+	slices.Sort(want)
+	sees := func(t *Task) bool { return t.ID != hidden }
+	for most := range 4 {
+		var got []string
+		for _, task := range b.List("ada", "", most, now, sees) {
+			got = append(got, task.ID)
+		}
+		if !slices.Equal(got, want[:most]) {
+			t.Errorf("of %q the list has %q", want[:most], got)
+		}
+	}
+	if rest := b.List("ada", want[0], 9, now, sees); len(rest) != 2 || rest[0].ID != want[1] {
+		t.Errorf("after the first one it has %d", len(rest))
 	}
 }
 
