@@ -33,6 +33,8 @@ func TestRefusalsAtTheDoorHaveRecords(t *testing.T) {
 		{"another site that acts", "POST", "/v1/reload", do(token, with("Origin", "https://guess.example")), []string{"POST /v1/reload: the request comes from another site"}},
 		{"another host that acts", "POST", "/v1/reload", do(token, host("guess.example")), []string{"POST /v1/reload: the request is for a host that is not served here"}},
 		{"another site that looks", "GET", "/v1/report", do(with("Origin", "https://guess.example")), nil},
+		{"another host that looks", "GET", "/v1/report", do(host("guess.example")), nil},
+		{"another host that looks at less", "HEAD", "/v1/report", do(host("guess.example")), nil},
 		{"no token to look", "GET", "/v1/audit", nil, nil},
 		{"another scheme", "GET", "/v1/report", do(with("Authorization", "Basic guess")), nil},
 		{"the token", "POST", "/v1/reload", do(token), nil},

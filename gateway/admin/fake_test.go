@@ -33,6 +33,7 @@ type fake struct {
 	reports int            // how often a Report was made
 	records []audit.Record // nil: there is no trail
 	writes  func()         // what happens once, just after somebody has got the records; nil: nothing
+	changes func()         // the same for a report
 }
 
 func newFake(servers ...ServerReport) *fake {
@@ -43,6 +44,10 @@ func (f *fake) Report() Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reports++
+	if f.changes != nil {
+		defer f.changes()
+		f.changes = nil
+	}
 	return f.report
 }
 

@@ -93,7 +93,7 @@ func TestThePageForEverybody(t *testing.T) {
 	}
 	for _, target := range []string{"/", "/servers/files"} {
 		got := page(h, target)
-		if strings.Contains(got, "secret") || strings.Contains(got, "/v1/") || !strings.Contains(got, `action="/login"`) || len(states(got)) != 1 {
+		if strings.Contains(got, "secret") || strings.Contains(got, "none is known") || strings.Contains(got, "/v1/") || !strings.Contains(got, `action="/login"`) || len(states(got)) != 1 {
 			t.Errorf("%s: %s", target, got)
 		}
 	}
@@ -209,6 +209,25 @@ func TestAPersonLogsIn(t *testing.T) {
 	if over := ask(h, "POST", "/login", form("token=t0ken"), overTLS).Result().Cookies(); len(over) != 1 || !over[0].Secure || !strings.HasPrefix(over[0].Name, "__Host-") {
 		t.Errorf("over TLS: %v", over)
 	}
+}
+
+// What changes while a page is made is on the next one, which a viewer gets without another change.
+//
+// Guarantees: G-0091.5
+func TestAChangeWhileThePageIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(ServerReport{Name: "files", State: Starting})
+		f.changes = func() {
+			f.report.Servers = []ServerReport{{Name: "files", State: Ready}}
+			close(f.changed)
+			f.changed = make(chan struct{})
+		}
+		v := look(t, serveWeb(t, f, true), "/page/events")
+		pass(2 * pace)
+		if all := v.pages(t); len(all) != 2 || len(all[1].Parts) == 0 {
+			t.Errorf("the viewer got %d pages", len(all))
+		}
+	})
 }
 
 // A viewer of the page gets first everything, as it stands without the script, and then what has changed, with the order. A

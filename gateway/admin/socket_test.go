@@ -277,7 +277,16 @@ func TestTheSocket(t *testing.T) {
 	if err := l.Close(); err == nil {
 		t.Error("what cannot be removed is not told of")
 	}
+	if _, err := Listen(path); !errors.As(err, &taken) || taken.Running {
+		t.Errorf("where something else is: %v", err)
+	}
 	os.RemoveAll(path)
+	if l, err = Listen(path); err != nil { // the attempt before has left nothing
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
 		t.Fatal(err)
 	}
