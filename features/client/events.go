@@ -7,9 +7,10 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// An Event is something that a session learns without asking. It is one of the event
-// types of this package. Later versions may add more, so a switch over events needs a
-// default.
+// An Event is something that a session learns without asking: a *Lost, *Restored, *ToolsChanged,
+// *PromptsChanged, *ResourcesChanged, *ResourceUpdated, *SubscriptionRefused, *LogMessage,
+// *ElicitationComplete, *SchemaRefused, *NotAnswered or *Notification. Later versions may add more,
+// so a switch over events needs a default.
 type Event interface {
 	// key identifies events of which only one needs to wait; the zero key is for others.
 	key() eventKey

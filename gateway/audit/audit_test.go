@@ -340,6 +340,9 @@ func TestTheNoteOfTheNewestRecordIsMissing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if s, err := Verify(path, testKey); s.Last != 3 || err == nil || !strings.Contains(err.Error(), "whoever copies a trail copies this file, too") {
+			t.Errorf("%q, as a copy without it: %+v, %v", text, s, err)
+		}
 		trailOf(t, path, 1)
 		if s, err := Verify(path, testKey); !errors.As(err, new(*BrokenError)) {
 			t.Errorf("%q: %+v, %v", text, s, err)

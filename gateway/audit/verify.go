@@ -93,7 +93,7 @@ func verify(path string, key []byte) (s Summary, err error) {
 		return v.Summary, err
 	}
 	if unknown != nil {
-		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, unknown.Error()}
+		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, "the end may be missing; whoever copies a trail copies this file, too: " + unknown.Error()}
 	}
 	if h.Number > v.Last || h.Number == v.Last && h.Hash != v.hash {
 		return v.Summary, &BrokenError{path, v.lines + 1, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", h.Number)}

@@ -53,8 +53,9 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 // Serve cuts off what has not finished in that time, and its error says what. It does
 // not wait longer for an Acceptor whose Close does not return.
 //
-// If srv.Handler is nil, Serve sets it to h, which then serves every path. Otherwise
-// your own handler must pass requests on to h. Serve adds to srv.ConnState, to close unused
+// If srv.Handler is nil, Serve sets it to h, which then serves every path. Unlike net/http it does
+// not take http.DefaultServeMux: name that if h, or middleware around h, is registered there.
+// Another handler must pass requests on to h. Serve adds to srv.ConnState, to close unused
 // connections at the end. If srv.ReadTimeout is 0, Serve replaces
 // a ReadHeaderTimeout of 0 by 10 s and an IdleTimeout of 0 by 2 min. A negative value
 // means no timeout.

@@ -68,6 +68,9 @@ func (p *policing) run(cmd *cobra.Command, path string, names []string) error {
 	if !cmd.Flags().Changed("as") {
 		return process.Usage(errors.New(`for whom? --as "token ada", for example`))
 	}
+	if who := p.user.Identity; who != "" && !strings.Contains(who, " ") {
+		return process.Usage(fmt.Errorf("--as %[1]s: nobody is called that: write \"token %[1]s\", or an issuer, a space and a subject", who))
+	}
 	if err := p.takeClaims(); err != nil {
 		return err
 	}

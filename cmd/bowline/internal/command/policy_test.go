@@ -62,7 +62,7 @@ func TestPolicyOfTheCommand(t *testing.T) {
 		args []string
 	}{
 		{allowed, []string{"--as", "token ada", "one/echo"}}, {allowed, []string{"--as", "token ada", "one__echo"}}, {denied, []string{"--as", "token bob", "one/echo"}},
-		{"bowline.policy: no rule for this user names it", []string{"--as", "", "one/echo"}}, {"allow  one/none", []string{"--as", "x", "--claim", "groups=a", "--claim", "groups=dev", "one/none"}},
+		{"bowline.policy: no rule for this user names it", []string{"--as", "", "one/echo"}}, {"allow  one/none", []string{"--as", "https://as.test x", "--claim", "groups=a", "--claim", "groups=dev", "one/none"}},
 		{"deny  one/echo  " + path + ":4:", []string{"--as", "token ada", "--group", "none", "one/echo"}},
 	} {
 		bowline(t, "", append([]string{"policy", path}, c.args...)...).want(t, 0, c.want, "")
@@ -75,8 +75,9 @@ func TestPolicyOfTheCommand(t *testing.T) {
 	bowline(t, "", "policy", path, "--as", "token ada", "two/echo").want(t, 2, "", "a server of the file, a slash")
 	bowline(t, "", "policy", path, "one/echo").want(t, 2, "", "for whom?")
 	bowline(t, "", "policy", "--as", "x").want(t, 2, "", "name an mcp.json")
-	bowline(t, "", "policy", path, "--as", "x", "--claim", "y").want(t, 2, "", "expected NAME=VALUE")
-	bowline(t, "", "policy", path+"x", "--as", "x").want(t, 2, "", "no such file")
+	bowline(t, "", "policy", path, "--as", "ada", "one/echo").want(t, 2, "", `write "token ada"`)
+	bowline(t, "", "policy", path, "--as", "token ada", "--claim", "y").want(t, 2, "", "expected NAME=VALUE")
+	bowline(t, "", "policy", path+"x", "--as", "token ada").want(t, 2, "", "no such file")
 	if strings.Contains(everything.stdout, "at most") {
 		t.Error("a file without limits has some:", everything.stdout)
 	}
@@ -86,5 +87,5 @@ func TestPolicyOfTheCommand(t *testing.T) {
 	bowline(t, "", "policy", limited, "--as", "token ada", "one/echo").want(t, 0, ": bowline.personas.contractor.rate.perMinute\nat most 32 requests at a time  bowline.rate.inFlight\n", "")
 	bowline(t, "", "policy", limited, "--as", "token bob", "one/echo").want(t, 0, "\nat most 600 requests in a minute  bowline.rate.perMinute\nat most 32 requests at a time  bowline.rate.inFlight\n", "")
 	addBlock(t, path, `{"policy": [{}]}`)
-	bowline(t, "", "policy", path, "--as", "x").want(t, 2, "", "mcp.json")
+	bowline(t, "", "policy", path, "--as", "token ada").want(t, 2, "", "mcp.json")
 }

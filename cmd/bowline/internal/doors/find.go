@@ -113,7 +113,7 @@ func findOnly(ctx context.Context) (*admin.Client, error) {
 	}
 	switch len(files) {
 	case 0:
-		return nil, admin.ErrNotRunning
+		return nil, fmt.Errorf("%w, unless its file names its socket: then --admin SOCKET finds it", admin.ErrNotRunning)
 	case 1:
 		return found, nil
 	default:
