@@ -274,7 +274,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 		return err
 	}
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
-	return u.access.serve(ctx, endpoint, mux, listener)
+	return u.access.serve(ctx, endpoint, mux, listener, slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 }
 
 // addEndpoints adds that of everything, that for search, and one for each group that the file has at the time.

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -231,16 +233,30 @@ func (a *access) guardPages(pages http.Handler, trail func(context.Context, audi
 }
 
 // serve serves the endpoint until ctx ends.
-func (a *access) serve(ctx context.Context, endpoint *streamable.Handler, mux *http.ServeMux, listener net.Listener) error {
+func (a *access) serve(ctx context.Context, endpoint *streamable.Handler, mux *http.ServeMux, listener net.Listener, log slog.Handler) error {
 	if a.metadata != nil {
 		mux.Handle("/.well-known/", a.metadata)
 	}
-	s := &http.Server{Handler: mux}
+	s := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(ofServer{log}, slog.LevelError)}
 	if a.certificate != nil {
 		s.TLSConfig = a.certificate.Config()
 		listener = tls.NewListener(listener, s.TLSConfig)
 	}
 	return endpoint.Serve(ctx, s, listener)
+}
+
+// ofServer logs what net/http says. What any client can make it say, as often as it likes, has the level debug, such as that a TLS handshake has failed.
+type ofServer struct{ slog.Handler }
+
+// Handle implements slog.Handler. A text begins with what net/http says, and may go on with what a client has sent.
+func (o ofServer) Handle(ctx context.Context, r slog.Record) error {
+	isOwn := func(fault string) bool { return strings.HasPrefix(r.Message, fault) }
+	if !slices.ContainsFunc([]string{"http: panic serving ", "http2: panic serving ", "http: Accept error: "}, isOwn) {
+		if r.Level = slog.LevelDebug; !o.Enabled(ctx, r.Level) {
+			return nil
+		}
+	}
+	return o.Handler.Handle(ctx, r)
 }
 
 // denied counts the requests of clients whose sender may not make them, by status. Hosts on this machine are never denied.

@@ -4,18 +4,10 @@ package command
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -242,87 +234,6 @@ func TestUpBeyondThisMachine(t *testing.T) {
 	}
 }
 
-// TestCertificatesAreReadAgain replaces the certificate of a gateway that runs. New connections get the new one, without a restart; a pair that is broken changes nothing, and the log says why. A connection that
-// is open goes on through all of that.
-//
-// Guarantees: G-0097.6
-func TestCertificatesAreReadAgain(t *testing.T) {
-	dir := t.TempDir()
-	path, cert, key := filepath.Join(dir, "mcp.json"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	mcpFile(t, path, "one")
-	t.Setenv("XDG_RUNTIME_DIR", shortFolder(t))
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	first := writeCertificate(t, cert, key)
-	up := startUp(t, path, "--tls-cert", cert, "--tls-key", key)
-	defer up.end()
-	open := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: first}, MaxConnsPerHost: 1}
-	defer open.CloseIdleConnections()
-	ask := func(over *http.Transport) error {
-		response, err := (&http.Client{Transport: over}).Get(up.url)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, response.Body)
-		return errors.Join(err, response.Body.Close())
-	}
-	anew := func(trusts *x509.CertPool) error {
-		return ask(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusts}, DisableKeepAlives: true})
-	}
-	pace := time.NewTicker(20 * time.Millisecond) // of connections: the files are looked at once a second
-	defer pace.Stop()
-	until := func(what string, isSo func() bool) {
-		t.Helper()
-		for began := time.Now(); !isSo(); <-pace.C {
-			if err := ask(open); err != nil { // it trusts the first certificate only, so it cannot connect again
-				t.Fatalf("until %s, the connection that was open: %v", what, err)
-			}
-			if time.Since(began) > 20*time.Second {
-				t.Fatalf("it does not come to %s", what)
-			}
-		}
-	}
-	if err := errors.Join(ask(open), anew(first)); err != nil {
-		t.Fatal(err)
-	}
-	second := writeCertificate(t, cert, key)
-	until("the new certificate", func() bool { return anew(second) == nil })
-	if anew(first) == nil {
-		t.Error("a new connection gets the first certificate")
-	}
-	for _, broken := range []struct {
-		what  string
-		write func()
-		says  string
-	}{
-		{"a key that is none", func() {
-			if err := os.WriteFile(key, []byte("broken"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}, "failed to find any PEM data in key input"},
-		{"the key of another certificate", func() { writeCertificate(t, filepath.Join(dir, "other.pem"), key) }, "private key does not match public key"},
-	} {
-		broken.write()
-		said := make(chan bool, 1)
-		up.readers.Go(func() { said <- up.says("the certificate stays as it was: ", broken.says) })
-		until(broken.what+" in the log", func() bool {
-			if err := anew(second); err != nil {
-				t.Fatalf("with %s: %v", broken.what, err)
-			}
-			select {
-			case found := <-said:
-				if !found {
-					t.Fatalf("it has ended, and not said that there was %s:\n%s", broken.what, up.said.String())
-				}
-				return true
-			default:
-				return false
-			}
-		})
-	}
-	third := writeCertificate(t, cert, key)
-	until("the certificate after that", func() bool { return anew(third) == nil })
-}
-
 // Each message that cannot be read, or is no request that could be, is answered with an error and has one record: who has sent it, that it is invalid, and nothing that it says.
 //
 // Guarantees: G-0099.7
@@ -503,36 +414,6 @@ func TestExposed(t *testing.T) {
 			t.Errorf("%q, with TLS %t: the pages for logins answer %d", c.from, c.secure, w.Code)
 		}
 	}
-}
-
-// writeCertificate makes a certificate for this machine, and returns what trusts it.
-func writeCertificate(t *testing.T, cert, key string) *x509.CertPool {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})
-	if err := errors.Join(os.WriteFile(cert, certificate, 0o600), os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(certificate)
-	return roots
 }
 
 // TestUpWithOAuth accepts the tokens of the issuer that the file names, for the URL that it has, and tells clients where to get one.
