@@ -420,3 +420,23 @@ func TestStandardDecoderKeepsEachResult(t *testing.T) {
 		}
 	}
 }
+
+// Types whose members depend on each other are decoded anew: nothing of an old value stays.
+func TestNothingOfAnOldValueStays(t *testing.T) {
+	text := "old"
+	for _, c := range []struct {
+		into any
+		raw  string
+		want any
+	}{
+		{&protocol.PromptMessage{Role: protocol.RoleUser, Content: protocol.Text("old")}, `{}`, &protocol.PromptMessage{}},
+		{&protocol.ResourceContents{URI: "old", Text: &text}, `{"blob":""}`, &protocol.ResourceContents{Blob: []byte{}}},
+		{&protocol.SkillResources{Dynamic: true}, `[]`, &protocol.SkillResources{Files: []protocol.SkillFile{}}},
+		{&protocol.InputRequests{"old": &protocol.ListRootsParams{}}, `{}`, &protocol.InputRequests{}},
+		{&protocol.InputResponses{"old": &protocol.ListRootsResult{}}, `{}`, &protocol.InputResponses{}},
+	} {
+		if err := stdjson.Unmarshal([]byte(c.raw), c.into); err != nil || !reflect.DeepEqual(c.into, c.want) {
+			t.Errorf("%s into an old %T: got %+v, %v", c.raw, c.into, c.into, err)
+		}
+	}
+}

@@ -137,8 +137,9 @@ func (c *ResourceContents) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*checkedContents)(c))
 }
 
-// UnmarshalJSON fails if both Text and Blob are set.
+// UnmarshalJSON fails if both Text and Blob are set. Nothing of an old value stays, since one of the two might.
 func (c *ResourceContents) UnmarshalJSON(raw []byte) error {
+	*c = ResourceContents{}
 	if err := Unmarshal(raw, (*checkedContents)(c)); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -180,6 +181,30 @@ func TestFirstSubscriptionsAtOnce(t *testing.T) {
 		sent = slices.DeleteFunc(sent, func(what string) bool { return !strings.HasPrefix(what, protocol.MethodSubscribe) })
 		if all := len(s.received(protocol.MethodSubscribe)); all != 2*many || len(sent) != many || len(slices.Compact(sent)) != many {
 			t.Errorf("%d requests at both servers, of which the second got %q; want %d and %d", all, sent, 2*many, many)
+		}
+	})
+}
+
+// The error of an Unsubscribe whose caller leaves says, as that of any call, that the server may have executed it.
+func TestUnsubscribeThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{}
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodUnsubscribe {
+				return nil
+			}
+			return allAnswers(protocol.LatestLegacy)(f)
+		}
+		session := openFake(t, s, client.Options{})
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///1"}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: "file:///1"})
+		var failed *client.CallError
+		if !errors.As(err, &failed) || failed.Method != protocol.MethodUnsubscribe || failed.Delivery == conn.NotSent || client.NotExecuted(err) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want a *client.CallError of an unsubscribe that was sent", err)
 		}
 	})
 }

@@ -307,15 +307,40 @@ func TestFilesOfSkillsAreNotOpenedForAList(t *testing.T) {
 	}
 }
 
-// An openedFS counts how often a file is opened that is no directory.
+// A skill is not served while one of its files has changed and cannot be read: the digest of its earlier text would be wrong.
+func TestAChangedFileThatCannotBeRead(t *testing.T) {
+	all := fstest.MapFS{"a/SKILL.md": {Data: []byte(skillText("a"))}, "a/more": {Data: []byte("more")}}
+	s, files := newServer(server.Options{}), &openedFS{MapFS: all}
+	if err := skills.New(s).Add(files); err != nil {
+		t.Fatal(err)
+	}
+	w := dial(t, s)
+	get := `"uri":"skill://a/SKILL.md"`
+	if got := result[protocol.GetSkillResult](w, "skills/get", get).Skill; len(got.Resources.Files) != 2 {
+		t.Fatalf("got %v, want two files", got)
+	}
+	all["a/more"] = &fstest.MapFile{Data: []byte("another text")}
+	files.unreadable = "a/more"
+	w.wantFault(jsonrpc.CodeInvalidParams, request("skills/get", get))
+	files.unreadable = ""
+	if got := result[protocol.GetSkillResult](w, "skills/get", get).Skill; len(got.Resources.Files) != 2 {
+		t.Errorf("got %v, want two files again", got)
+	}
+}
+
+// An openedFS counts how often a file is opened that is no directory. One may be unreadable.
 type openedFS struct {
 	fstest.MapFS
-	opened atomic.Int64
+	opened     atomic.Int64
+	unreadable string
 }
 
 func (o *openedFS) Open(name string) (fs.File, error) {
 	if o.MapFS[name] != nil {
 		o.opened.Add(1)
+	}
+	if name == o.unreadable {
+		return nil, fs.ErrPermission
 	}
 	return o.MapFS.Open(name)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,6 +291,28 @@ func TestBreakLosesThePresentLink(t *testing.T) {
 		want(t, got, "lost: fault: link 1: break, unsent []")
 		link.Close(0)
 	})
+}
+
+// Break may be called while a link is opened. The race detector sees if one of them forgets the mutex.
+func TestBreakDuringOpen(t *testing.T) {
+	from := fault.New(inmem.New(func(transport.Link) {}, inmem.Options{}), fault.Plan{})
+	var breaking sync.WaitGroup
+	var opened atomic.Bool
+	breaking.Go(func() {
+		for !opened.Load() {
+			from.Break()
+		}
+	})
+	for range 100 {
+		link, err := from.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.Bind(&recording{began: time.Now()})
+		defer link.Close(0)
+	}
+	opened.Store(true)
+	breaking.Wait()
 }
 
 // Frames that Flood adds are delivered within the credit of the receiver.
