@@ -84,6 +84,81 @@ func TestManyClaimOneKey(t *testing.T) {
 	})
 }
 
+// TestCloseGivesUpTheLeaseLast checks that the end of a lease says that nothing of its process is left, and that a node that is closed asks the Engine nothing.
+func TestCloseGivesUpTheLeaseLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a := join(t, s, "a")
+		a.claim(t, "srv.x")
+		a.claim(t, "lock.y")
+		var deleted []string
+		a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
+			if op.Name == "delete" {
+				deleted = append(deleted, op.Key)
+			}
+			return clustertest.Fault{}
+		})
+		closeNode(t, a.Node)
+		if len(deleted) != 3 || deleted[2] != "node.a" {
+			t.Errorf("given up were %q, in this order", deleted)
+		}
+		before, _ := a.engine.Messages()
+		if _, err := a.Claim(t.Context(), "srv.x", nil, func(error) {}); err == nil {
+			t.Error("a node that is closed has claimed something")
+		}
+		if now, _ := a.engine.Messages(); now != before {
+			t.Errorf("a node that is closed has asked the engine %d times", now-before)
+		}
+	})
+}
+
+// TestClaimThatIsNotWanted checks that a claim whose caller leaves when it is made keeps nobody else from the key.
+func TestClaimThatIsNotWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		e := &leavingEngine{Engine: s.Engine()}
+		a, err := cluster.Join(t.Context(), e, options("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := join(t, s, "b")
+		ctx, leave := context.WithCancel(t.Context())
+		e.leave = leave
+		if _, err := a.Claim(ctx, "srv.x", nil, func(error) {}); !errors.Is(err, context.Canceled) {
+			t.Errorf("the claim has ended with %v", err)
+		}
+		b.claim(t, "srv.x")
+		closeNode(t, a)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A leavingEngine calls leave when something was created.
+type leavingEngine struct {
+	cluster.Engine
+	leave func()
+}
+
+func (e *leavingEngine) Bucket(ctx context.Context, o cluster.BucketOptions) (cluster.Bucket, error) {
+	b, err := e.Engine.Bucket(ctx, o)
+	return leavingBucket{b, e}, err
+}
+
+type leavingBucket struct {
+	cluster.Bucket
+	engine *leavingEngine
+}
+
+func (b leavingBucket) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	revision, err := b.Bucket.Create(ctx, key, value, ttl)
+	if b.engine.leave != nil {
+		b.engine.leave()
+	}
+	return revision, err
+}
+
 // TestClaimIsRemoved checks that a claim that somebody removes, or replaces, is lost at once.
 func TestClaimIsRemoved(t *testing.T) {
 	for name, remove := range map[string]func(context.Context, cluster.Bucket, cluster.Entry) error{

@@ -278,6 +278,20 @@ func TestReports(t *testing.T) {
 	})
 }
 
+// TestWorkIsDrainedAtTheSameTime checks that nothing that ends waits for the end of something else.
+func TestWorkIsDrainedAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := join(t, clustertest.New(clustertest.Options{}), "a")
+		began := time.Now()
+		for range 3 {
+			a.OnDrain(func(context.Context) error { <-time.NewTimer(time.Second).C; return nil })
+		}
+		if err := a.Drain(t.Context()); err != nil || time.Since(began) != time.Second {
+			t.Errorf("the drain took %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // TestDrain checks that a node that drains says so, calls what shall end its work, and that
 // another node can make it do that.
 func TestDrain(t *testing.T) {

@@ -1,6 +1,11 @@
 package cluster
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,5 +110,41 @@ func TestAChangeOfTheTableIsNotLost(t *testing.T) {
 	case <-n.kick:
 		t.Error("changes before the loop looks are remembered one by one")
 	default:
+	}
+}
+
+// An answering node answers each request alike, and calls a function before.
+type answering struct {
+	status int
+	before func()
+	closed bool // the body was
+}
+
+func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
+	a.before()
+	return &http.Response{StatusCode: a.status, Status: http.StatusText(a.status), Body: a}, nil
+}
+
+func (a *answering) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (a *answering) Close() error {
+	a.closed = true
+	return nil
+}
+
+// An exchange with another node that fails leaves nothing open: its response would be one for ever.
+func TestAnExchangeThatFailsIsOver(t *testing.T) {
+	ctx, leave := context.WithCancelCause(t.Context())
+	errLeft := errors.New("left")
+	for _, c := range []struct {
+		to   answering
+		want string
+	}{
+		{answering{status: http.StatusMisdirectedRequest, before: func() {}}, "it answers Misdirected Request"},
+		{answering{status: http.StatusOK, before: func() { leave(errLeft) }}, errLeft.Error()},
+	} {
+		if _, _, err := exchange(ctx, &c.to, "/server/x/mcp"); err == nil || !strings.Contains(err.Error(), c.want) || !c.to.closed {
+			t.Errorf("%v, want %q; the body is closed: %t", err, c.want, c.to.closed)
+		}
 	}
 }

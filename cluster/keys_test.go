@@ -52,6 +52,31 @@ func observer(t *testing.T, s *clustertest.Service) *cluster.Observer {
 	return o
 }
 
+// A node counts how long a replaced key is accepted from when it has seen that it was replaced: its clock may be another one.
+//
+// Guarantees: G-0081.7
+func TestAReplacedKeyIsAcceptedFromWhenThatWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a := join(t, s, "a")
+		early := a.Keys("asking")
+		if err := a.RotateKeys(t.Context(), "ada"); err != nil {
+			t.Fatal(err)
+		}
+		advance(time.Hour)
+		late := join(t, s, "b").Keys("asking")
+		for _, want := range []struct{ early, late int }{{2, 2}, {1, 2}, {1, 1}} {
+			if got := len(early()); got != want.early {
+				t.Errorf("who has seen it at once accepts %d keys, want %d", got, want.early)
+			}
+			if got := len(late()); got != want.late {
+				t.Errorf("who has seen it later accepts %d keys, want %d", got, want.late)
+			}
+			advance(time.Hour + 10*time.Minute)
+		}
+	})
+}
+
 // During a rotation each node accepts what any makes, although news reach them at different times. Then the new key is used, and the old one is accepted for two hours. An engine that
 // has lost the record gets it back, and a node that joins uses the new key from the beginning. Each node hears once who has done it.
 //

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -366,6 +367,34 @@ func claimSoon(t *testing.T, n testNode, key string) <-chan time.Time {
 		}
 	}()
 	return got
+}
+
+// TestLeasesAreDeleted checks that a node whose lease somebody has deleted, with all others, claims nothing that another node still believes in.
+func TestLeasesAreDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a, b := join(t, s, "a"), join(t, s, "b")
+		b.claim(t, "srv.x")
+		b.engine.Freeze() // it hears nothing
+		advance(time.Second)
+		bucket := leases(t, a.engine)
+		for key, err := range bucket.Keys(t.Context(), "") {
+			got, getErr := bucket.Get(t.Context(), key)
+			if err := errors.Join(err, getErr, bucket.Delete(t.Context(), key, got.Revision)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		release, err := a.Claim(t.Context(), "srv.x", nil, func(error) {})
+		if err != nil || b.Holds("srv.x") {
+			t.Fatalf("another node holds what was claimed: %t, %v", b.Holds("srv.x"), err)
+		}
+		if err := release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		b.engine.Thaw()
+		advance(time.Minute)
+	})
 }
 
 // TestRestartOfTheEngine checks that a restart which keeps its files ends no lease.

@@ -226,6 +226,25 @@ func TestLoginsThatWereChanged(t *testing.T) {
 	}
 }
 
+// Whoever gives up while a login is locked keeps nobody else waiting.
+//
+// Guarantees: G-0081.1
+func TestALockIsGivenBackByWhoHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, _ := threeNodes(t)
+		k := auth.Key{Resource: "https://example.com"}
+		ctx, leave := context.WithCancel(t.Context())
+		same := func(e *auth.Entry) (*auth.Entry, error) { leave(); return e, nil }
+		if err := nodes[0].Logins().Locked(ctx, k, same); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := nodes[1].Logins().Locked(t.Context(), k, same); err != nil || time.Since(began) > time.Second {
+			t.Errorf("the next one got the lock after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // An older view of an entry is never what the next holder of a lock decides by.
 //
 // Guarantees: G-0081.1

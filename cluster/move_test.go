@@ -41,7 +41,7 @@ func TestAMoveGivesTheServerToANode(t *testing.T) {
 				o := s.observe()
 				others := s.others(from)
 				slices.Sort(others)
-				for _, to := range append(others, others[1], from) {
+				for _, to := range append(others, others[1], from, others[0], from) {
 					began := time.Now()
 					go func() { moved <- o.MoveServer(t.Context(), "machine", to) }()
 					if inFlight > 0 {
@@ -68,7 +68,7 @@ func TestAMoveGivesTheServerToANode(t *testing.T) {
 						t.Errorf("all reach server %q after the move to node %s", got, to)
 					}
 				}
-				if len(s.machine.startedOn()) != 4 {
+				if len(s.machine.startedOn()) != 6 {
 					t.Errorf("it was started on %v, want no start by the move to where it ran", s.machine.startedOn())
 				}
 				s.mustNotHaveExecutedTwice()
@@ -206,6 +206,11 @@ func TestAMoveThatIsNotTaken(t *testing.T) {
 				}
 				if took := time.Since(began); took > cluster.MoveTimeout+5*time.Second {
 					t.Errorf("the move took %v", took)
+				}
+				if c.name != "killed" { // whose claims end with its lease
+					if err := s.observe().MoveServer(t.Context(), "machine", stay[1]); err != nil {
+						t.Errorf("the next move: %v", err)
+					}
 				}
 				if took := s.awaitReady(stay...); took > cluster.LeaseTTL {
 					t.Errorf("the server runs elsewhere only %v later", took)

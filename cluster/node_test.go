@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,13 @@ func TestOtherKey(t *testing.T) {
 		s := clustertest.New(clustertest.Options{})
 		a := join(t, s, "a")
 		e := s.Engine()
+		var shown atomic.Int64
+		e.Faults(func(op clustertest.Operation) clustertest.Fault {
+			if op.Name == "change" {
+				shown.Add(1)
+			}
+			return clustertest.Fault{}
+		})
 		for name, node := range map[string]string{"another node": "b", "the same node": "a", "an observer": ""} {
 			o := options(node)
 			o.Key = bytes.Repeat([]byte{8}, cluster.KeySize)
@@ -81,6 +89,10 @@ func TestOtherKey(t *testing.T) {
 		synctest.Wait()
 		if all := names(a.Members()); len(all) != 1 {
 			t.Errorf("the members are %v", all)
+		}
+		before := shown.Load()
+		if advance(time.Minute); shown.Load() != before {
+			t.Error("who was refused goes on to watch the nodes")
 		}
 		if err := e.Close(); err != nil {
 			t.Error(err)

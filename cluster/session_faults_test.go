@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,6 +285,10 @@ func TestSessionsWithoutTheEngine(t *testing.T) {
 		}
 		s.stores[0].Forget("t")
 		rest(s.t, 10*time.Second)
+		began := time.Now()
+		if s.nodes[0].Flush(s.t.Context()); time.Since(began) != 0 {
+			s.t.Errorf("the node waits %v for an engine that is away", time.Since(began))
+		}
 		sent, _ := s.engines[0].Messages()
 		s.engines[0].Heal()
 		rest(s.t, 2*time.Second)
@@ -423,6 +429,85 @@ func TestASessionThatIsNotSavedYet(t *testing.T) {
 	}
 	if _, err := a.Sessions().Take(t.Context(), "a.s", "ada"); !errors.Is(err, streamable.ErrNoSession) {
 		t.Errorf("its own node: got %v, want that there is no such session", err)
+	}
+}
+
+// A node that the Engine cannot reach, and whose door is there, keeps its sessions: nobody answers its control requests, but the process runs.
+//
+// Guarantees: G-0082.2
+func TestSessionOfANodeWithoutTheEngine(t *testing.T) {
+	s := clustertest.New(clustertest.Options{})
+	a, b := join(t, s, "a"), join(t, s, "b")
+	serve(t, a, http.NotFoundHandler())
+	b.await(t, "a serves other nodes", func() bool {
+		m, _ := b.Member("a")
+		return m.Address != ""
+	})
+	a.Sessions().Save("s", sessionOf("ada", 1))
+	a.Flush(t.Context())
+	a.engine.Cut()
+	var owned *streamable.OwnedError
+	if r, err := b.Sessions().Take(t.Context(), "s", "ada"); !errors.As(err, &owned) || owned.Node != "a" {
+		t.Errorf("another node takes %+v, %v, want that a has it", r, err)
+	}
+}
+
+// A node that has heard of an earlier process of the owner only says who the owner is when it has heard of the process that is.
+func TestSessionOfAProcessThatIsNotKnownYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		before := join(t, s, "a")
+		before.Announce("10.0.0.1:1")
+		e := &lateEngine{Engine: s.Engine()}
+		b, err := cluster.Join(t.Context(), e, options("b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		advance(time.Second)
+		e.late.Store(true)
+		closeNode(t, before.Node)
+		a := join(t, s, "a")
+		a.Sessions().Save("s", sessionOf("ada", 1))
+		a.Flush(t.Context())
+		a.Announce("10.0.0.1:2")
+		var owned *streamable.OwnedError
+		_, err = b.Sessions().Take(t.Context(), "s", "ada")
+		if m, _ := b.Member("a"); !errors.As(err, &owned) || m.Epoch != a.Self().Epoch || m.Address != "10.0.0.1:2" {
+			t.Errorf("got %v while the node knows %+v", err, m)
+		}
+		closeNode(t, b)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A lateEngine shows changes late.
+type lateEngine struct {
+	cluster.Engine
+	late atomic.Bool
+}
+
+func (e *lateEngine) Bucket(ctx context.Context, o cluster.BucketOptions) (cluster.Bucket, error) {
+	b, err := e.Engine.Bucket(ctx, o)
+	return lateBucket{b, e}, err
+}
+
+type lateBucket struct {
+	cluster.Bucket
+	engine *lateEngine
+}
+
+func (b lateBucket) Watch(ctx context.Context, prefix string) iter.Seq[cluster.Entry] {
+	return func(yield func(cluster.Entry) bool) {
+		for entry := range b.Bucket.Watch(ctx, prefix) {
+			if b.engine.late.Load() {
+				<-time.NewTimer(200 * time.Millisecond).C
+			}
+			if !yield(entry) {
+				return
+			}
+		}
 	}
 }
 

@@ -274,11 +274,7 @@ func (s *sessions) write(o *ownSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flying--
-	switch {
-	case !refused(err):
-	case o.end == forgotten && !o.written: // it has ended meanwhile, and needs no room
-		s.ends = append(s.ends, o)
-	default:
+	if refused(err) {
 		s.noRoom = append(s.noRoom, o)
 	}
 	if s.nothing() {

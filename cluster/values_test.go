@@ -8,7 +8,23 @@ import (
 	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/clustertest"
 )
+
+// A watch ends with its node, whatever its context.
+func TestAWatchEndsWithItsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := join(t, clustertest.New(clustertest.Options{}), "a")
+		over := make(chan error, 1)
+		go func() { over <- a.Values().Watch(context.Background(), func([]byte) {}) }()
+		synctest.Wait()
+		closeNode(t, a.Node)
+		synctest.Wait()
+		if len(over) != 1 || <-over != nil {
+			t.Error("the watch goes on, or has failed")
+		}
+	})
+}
 
 // A value is replaced only by who has seen it last, is shown to all nodes, and cannot be read without the key of the cluster.
 //

@@ -47,6 +47,21 @@ func TestViewIsBounded(t *testing.T) {
 	}
 }
 
+// TestTheFirstEndIsForgottenFirst checks that the ends count for what a view forgets, and not what was shown before.
+func TestTheFirstEndIsForgottenFirst(t *testing.T) {
+	v := newView(owner{Node: "self", Epoch: "e"})
+	name := func(i int) string { return fmt.Sprint("n", i) }
+	for i := range maxGone + 1 {
+		v.show(name(i), &owner{name(i), "e", 1}, uint64(i+1))
+	}
+	for i := maxGone; i >= 0; i-- {
+		v.hide(0, name(i), 2*maxGone)
+	}
+	if v.nodes[name(maxGone)] != nil || v.nodes[name(0)] == nil {
+		t.Error("it is not the node that has ended first that is forgotten")
+	}
+}
+
 // TestEndsAreRememberedOnce checks that neither an end that is shown again, nor one of a lease
 // that cannot be read, pushes out others.
 func TestEndsAreRememberedOnce(t *testing.T) {
