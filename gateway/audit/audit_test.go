@@ -1,10 +1,12 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -200,6 +202,27 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// A trail for which no new file can be begun goes on in the same one, and does not try that again for each record.
+//
+// Guarantees: G-0099.3
+func TestARotationThatFails(t *testing.T) {
+	path, log := filepath.Join(t.TempDir(), "a"), new(bytes.Buffer)
+	if err := os.Mkdir(path+".new", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	trail := open(t, path, Options{Sync: true, MaxSize: 1000, Log: slog.New(slog.NewTextHandler(log, nil))})
+	write(trail, 0, 100)
+	if err := trail.Close(); err != nil {
+		t.Error(err)
+	}
+	if s, err := Verify(path, testKey); err != nil || s != (Summary{First: 1, Last: 102, Files: 1}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if n := strings.Count(log.String(), "goes on in the same file"); n == 0 || n > 8 {
+		t.Errorf("it was said %d times", n)
+	}
+}
+
 // A process that was killed right after a file was begun leaves a chain that goes on.
 //
 // Guarantees: G-0099.3
@@ -383,6 +406,9 @@ func TestADiskThatIsFull(t *testing.T) {
 		waiting.Go(func() { write(trail, 2, 3) })
 		if !block {
 			waiting.Wait()
+			if s, err := Verify(path, testKey); err != nil {
+				t.Errorf("while the disk is full: %+v, %v", s, err)
+			}
 		}
 		for d.tries.Load() == 0 {
 			runtime.Gosched()
@@ -420,6 +446,32 @@ func TestAQueueThatIsFull(t *testing.T) {
 		if trail.lost != 1 || len(trail.queue) != 1 {
 			t.Errorf("%d are lost, %d wait", trail.lost, len(trail.queue))
 		}
+	}
+}
+
+// What was lost is said before the next record, and what is lost while that is said is said before the one after it.
+//
+// Guarantees: G-0099.5
+func TestWhatIsLostIsSaidInItsPlace(t *testing.T) {
+	var trail *Trail
+	var lose sync.Once
+	trail = open(t, filepath.Join(t.TempDir(), "a"), Options{Sync: true, Written: func(r Record) {
+		if r.Event == EventLost {
+			lose.Do(trail.lose)
+		}
+	}})
+	trail.lose()
+	write(trail, 0, 2)
+	var got []string
+	records, _ := trail.Recent()
+	for _, r := range records {
+		got = append(got, fmt.Sprint(r.Event, r.Name, r.Count))
+	}
+	if want := []string{"started0", "lost1", "tool00", "lost1", "tool10"}; !slices.Equal(got, want) {
+		t.Errorf("the trail has %q, want %q", got, want)
+	}
+	if err := trail.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -474,6 +526,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := Open(path, Options{Key: []byte(strings.Repeat("x", keySize))}); !errors.As(err, new(*BrokenError)) {
 		t.Errorf("another key: %v", err)
+	}
+	if err := open(t, path, Options{}).Close(); err != nil { // the attempts before have left nothing
+		t.Error(err)
 	}
 	key, err := ReadKey(path + ".key")
 	if err != nil || len(key) != keySize {

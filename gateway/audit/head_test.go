@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +17,8 @@ import (
 func TestTheNoteFollowsTheRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	synctest.Test(t, func(t *testing.T) {
-		trail := open(t, path, Options{Sync: true, Log: slog.New(slog.DiscardHandler)})
+		log := new(bytes.Buffer)
+		trail := open(t, path, Options{Sync: true, Log: slog.New(slog.NewTextHandler(log, nil))})
 		noted := func(when string, want uint64) {
 			t.Helper()
 			synctest.Wait()
@@ -33,8 +36,11 @@ func TestTheNoteFollowsTheRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(trail, 0, 1)
-		<-time.NewTimer(2 * headInterval).C
+		<-time.NewTimer(5 * againTime).C
 		noted("it cannot be noted", 4)
+		if n := strings.Count(log.String(), "cannot be noted"); n != 1 {
+			t.Errorf("that was said %d times", n)
+		}
 		if err := os.Remove(inTheWay); err != nil {
 			t.Fatal(err)
 		}
