@@ -134,3 +134,23 @@ func TestTheLogSaysOnceThatAToolHasChanged(t *testing.T) {
 		}
 	})
 }
+
+// Who calls a tool that is kept from clients because of its pin is told so, and at once, also while a server that has said nothing may have another one of that name.
+//
+// Guarantees: G-0098.9
+func TestAHeldToolBesideAServerThatHasSaidNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bare = `, "bowline": {"prefix": ""}`
+		f := silent(t, hangs, bare, `, "bowline": {"pins": "block"}`)
+		f.apply(load(t, `{"mcpServers": {"a": {"command": "/bin/a"`+bare+`}, "b": {"command": "/bin/b"`+bare+`}}, "bowline": {"pins": "block"}}`))
+		for _, text := range []string{"reads", "obey"} {
+			server.AddTool(f.servers["a"], protocol.Tool{Name: "t", Description: text}, func(context.Context, struct{}) (string, error) { return "done", nil })
+			pass(3 * time.Second) // no list waits any more for what was applied
+		}
+		session, began := f.client(protocol.LatestLegacy, client.Options{}), time.Now()
+		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"})
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "has changed since it was approved") || took > 0 {
+			t.Errorf("after %v: %+v, %v", took, result, err)
+		}
+	})
+}

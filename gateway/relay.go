@@ -123,7 +123,7 @@ func (g *Gateway) named(ctx context.Context, kind catalogue.Kind, what string, p
 	until := time.Now().Add(longestWait)
 	in := func(now *catalogue.Snapshot) (catalogue.Item, bool) { return now.Find(kind, name) }
 	item, found := g.find(ctx, in, kind)
-	if !found {
+	if !found && (kind != catalogue.Tools || !g.sight.holds(ctx, name)) {
 		var away *awayError
 		item, found, away = g.findLater(ctx, until, kind, name)
 		if away != nil && g.options.Audit != nil && !g.sight.noteDenied(ctx, in, kind) {
