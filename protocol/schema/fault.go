@@ -67,9 +67,9 @@ func (e *evaluation) reason(f fault) string {
 func (r *textRules) reason(rule string) string {
 	switch rule {
 	case "minLength":
-		return fmt.Sprintf("is shorter than %d characters", r.minLength)
+		return "is shorter than " + counted(r.minLength, "character")
 	case "maxLength":
-		return fmt.Sprintf("is longer than %d characters", r.maxLength)
+		return "is longer than " + counted(r.maxLength, "character")
 	case "pattern":
 		return fmt.Sprintf("does not match the pattern %.200q", r.pattern.source)
 	default:
@@ -81,13 +81,13 @@ func (r *textRules) reason(rule string) string {
 func (r *arrayRules) reason(rule string) string {
 	switch rule {
 	case "minItems":
-		return fmt.Sprintf("has fewer than %d elements", r.minItems)
+		return "has fewer than " + counted(r.minItems, "element")
 	case "maxItems":
-		return fmt.Sprintf("has more than %d elements", r.maxItems)
+		return "has more than " + counted(r.maxItems, "element")
 	case "contains":
-		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, r.minContains))
+		return "has fewer than " + counted(max(1, r.minContains), "element") + " that the schema of contains allows"
 	case "maxContains":
-		return fmt.Sprintf("has more than %d elements that fit the schema of contains", r.maxContains)
+		return "has more than " + counted(r.maxContains, "element") + " that the schema of contains allows"
 	case "uniqueItems":
 		return "has two equal elements"
 	default:
@@ -105,9 +105,9 @@ func (e *evaluation) reasonOfObject(f fault) string {
 	case "dependentRequired":
 		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)
 	case "minProperties":
-		return fmt.Sprintf("has fewer than %d members", r.minProperties)
+		return "has fewer than " + counted(r.minProperties, "member")
 	case "maxProperties":
-		return fmt.Sprintf("has more than %d members", r.maxProperties)
+		return "has more than " + counted(r.maxProperties, "member")
 	default:
 		return fmt.Sprintf("has the member %.100q, which the schema does not allow", f.name)
 	}
@@ -163,4 +163,11 @@ func describe(name string) string {
 	default:
 		return "a " + name
 	}
+}
+
+func counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", one, "s")
 }
