@@ -77,6 +77,9 @@ func readObject(where string, raw []byte) (Given, error) {
 	return Given{whole: raw}, nil
 }
 
+// WhereServersAre ends the error about an argument that may be meant as a server.
+const WhereServersAre = "; a server is named by a flag: --command, --url or --mcp-config"
+
 func readPairs(args []string) (Given, error) {
 	var given Given
 	for _, arg := range args {
@@ -84,7 +87,7 @@ func readPairs(args []string) (Given, error) {
 		isJSON := strings.HasSuffix(key, ":")
 		key = strings.TrimSuffix(key, ":")
 		if !ok || key == "" {
-			return given, fmt.Errorf("argument %q is not KEY=VALUE, and not the one JSON object", arg)
+			return given, fmt.Errorf("argument %q is not KEY=VALUE, and not the one JSON object%s", arg, WhereServersAre)
 		}
 		if slices.ContainsFunc(given.pairs, func(p Pair) bool { return p.key == key }) {
 			return given, fmt.Errorf("argument %q is given twice", key)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/arguments"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/mcpjson"
@@ -52,7 +53,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	}
 	problem := fmt.Sprintf("unexpected argument %q", args[0])
 	if cmd.Flags().Lookup("command") != nil {
-		problem += "; a server is named by a flag: --command, --url or --mcp-config"
+		problem += arguments.WhereServersAre
 	}
 	return errors.New(problem)
 }

@@ -67,6 +67,7 @@ func TestWrongUsage(t *testing.T) {
 		{"no tool", call(), "name the tool to call"},
 		{"unknown tool", call("ecko", "message=hi"), `no tool "ecko"; did you mean echo? It has: echo, `},
 		{"no pair", call("echo", "message"), `argument "message" is not KEY=VALUE`},
+		{"server among pairs", call("echo", "message=hi", "./server"), `argument "./server" is not KEY=VALUE, and not the one JSON object; a server is named by a flag: --command, --url or --mcp-config`},
 		{"no key", call("echo", "=x"), `argument "=x" is not KEY=VALUE`},
 		{"key given twice", call("echo", "message=a", "message=b"), `"message" is given twice`},
 		{"object among pairs", call("echo", "{}", "message=b"), `argument "{}" is not KEY=VALUE`},
