@@ -5,9 +5,13 @@ package sessions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -76,7 +80,8 @@ func TestOneServerIsStoppedAndStarted(t *testing.T) {
 //
 // Guarantees: G-0041.9
 func TestServersOnDemand(t *testing.T) {
-	s := newSet(t, Options{OnDemand: func(server *mcpjson.Server) bool { return server.Name == "a" }})
+	onDemand := true
+	s := newSet(t, Options{OnDemand: func(server *mcpjson.Server) bool { return onDemand && server.Name == "a" }})
 	runs := func(name string) bool {
 		_, running := s.Session(name)
 		return running
@@ -89,6 +94,11 @@ func TestServersOnDemand(t *testing.T) {
 		if err := apply(t, s, parse(t, file), changes); err != nil || runs("a") {
 			t.Fatalf("it was started: %t, %v", runs("a"), err)
 		}
+		onDemand = false // as long as the settings are the same, it stays as it is
+		if err := apply(t, s, parse(t, file), Changes{}); err != nil || runs("a") {
+			t.Fatalf("it was started by an Apply of the same settings: %t, %v", runs("a"), err)
+		}
+		onDemand = true
 	}
 	stop := func(still, want bool) {
 		t.Helper()
@@ -117,6 +127,45 @@ func TestServersOnDemand(t *testing.T) {
 	if said := processOf(t, s, "a").Said; said != "three" {
 		t.Errorf("it has the settings %q", said)
 	}
+}
+
+// Whoever is asked for the values of servers that are started at the same time, is asked one question after the other.
+func TestServersThatAskAreStartedAtTheSameTime(t *testing.T) {
+	s := newSet(t, Options{})
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	var servers, inputs []string
+	for _, name := range names {
+		servers = append(servers, fmt.Sprintf(`%q: {"url": "http://127.0.0.1:1/mcp", "headers": {"Key": "${input:%s}"}}`, name, name))
+		inputs = append(inputs, fmt.Sprintf(`{"id": %q, "type": "promptString", "description": "d"}`, name))
+	}
+	file, err := mcpjson.Parse("mcp.json", fmt.Appendf(nil, `{"inputs": [%s], "mcpServers": {%s}}`, strings.Join(inputs, ", "), strings.Join(servers, ", ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Ask = func(mcpjson.Input) (string, error) { return "", errors.New("nobody is there") }
+	if err := apply(t, s, file, Changes{Failed: names}); err == nil {
+		t.Fatal("servers without values were started")
+	}
+	var asking atomic.Int32
+	file.Ask = func(mcpjson.Input) (string, error) {
+		defer asking.Add(-1)
+		if asking.Add(1) > 1 {
+			t.Error("two questions are asked at the same time")
+		}
+		for range 1000 { // others could ask meanwhile
+			runtime.Gosched()
+		}
+		return "value", nil
+	}
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() {
+			if err := s.Start(t.Context(), name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // While one server takes long to end, others can be started, and one that is started again waits for it.

@@ -310,7 +310,7 @@ func TestWhatTheSessionsShare(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheServer has a server that is away, and one that cannot be told something and whose call does not end.
+// TestErrorsNameTheServer has a server that is away, and one that cannot be told something, as its copy, and whose call does not end.
 //
 // Guarantees: G-0041.3, G-0041.7
 func TestErrorsNameTheServer(t *testing.T) {
@@ -342,6 +342,9 @@ func TestErrorsNameTheServer(t *testing.T) {
 		if _, err := set.Apply(t.Context(), parse(t, `"hangs": $SELF{}`)); err != nil {
 			t.Fatal(err)
 		}
+		if err := set.StartCopy(t.Context(), "hangs", "hangs 1", func() bool { return true }); err != nil {
+			t.Fatal(err)
+		}
 		there = false
 		if _, err := set.Apply(t.Context(), parse(t, `"hangs": $SELF{}, "away": $SELF{}`)); err != nil {
 			t.Fatal(err)
@@ -358,8 +361,8 @@ func TestErrorsNameTheServer(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		if err := set.RootsChanged(t.Context()); told != 1 || !errors.Is(err, unsent) || !strings.HasPrefix(err.Error(), `server "hangs": `) {
-			t.Errorf("RootsChanged has told %d servers: %v", told, err)
+		if err := set.RootsChanged(t.Context()); told != 2 || !errors.Is(err, unsent) || !strings.Contains(err.Error(), `server "hangs": `) || !strings.Contains(err.Error(), `server "hangs 1": `) {
+			t.Errorf("RootsChanged has told %d sessions: %v", told, err)
 		}
 		closing, cancelClosing := context.WithTimeout(t.Context(), time.Second)
 		defer cancelClosing()

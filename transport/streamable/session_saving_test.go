@@ -158,6 +158,31 @@ func TestSavesOfStates(t *testing.T) {
 	})
 }
 
+// The pause between two Saves of states begins anew when the session is saved for another reason meanwhile.
+//
+// Guarantees: G-0073.2
+func TestSavesOfStatesAfterAnotherSave(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		_, p := b.begin()
+		begun := time.Now()
+		keeper(p).Keep([]byte("1")) // due after 100 ms
+		pass(50 * time.Millisecond)
+		for range numbersStep / 2 { // so many numbers that more are reserved
+			p.mustSend(t, transport.Outbound{Frame: notice(1)})
+		}
+		pass(10 * time.Millisecond)
+		keeper(p).Keep([]byte("2"))
+		pass(time.Second)
+		var saves []string
+		for _, c := range store.of("Save") {
+			saves = append(saves, fmt.Sprintf("%s after %v", c.record.State, c.at.Sub(begun)))
+		}
+		if want := []string{" after 0s", "1 after 50ms", "2 after 160ms"}; !slices.Equal(saves, want) {
+			t.Errorf("got the Saves %q, want %q", saves, want)
+		}
+	})
+}
+
 // Every number of a stream is reserved in the store before it is used: 1,024 at a time, for
 // streams of requests and for events of the GET stream.
 //
