@@ -1,7 +1,9 @@
 package streamable
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"sync"
 	"testing"
@@ -88,6 +90,38 @@ func TestCloseWithoutGraceSendsNoDelete(t *testing.T) {
 			})}})
 			r.link.(*clientLink).remote.session = session{begun: true, id: "s-1", ids: []string{"s-1"}}
 			r.link.Close(0)
+		}
+	})
+}
+
+// The loss does not list a request that its sender has ended, whether it waited behind another message or has ended while the link waited for
+// what takes longer to return.
+//
+// Guarantees: G-0022.15
+func TestTheLossListsNoRequestThatWasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+			if body, _ := io.ReadAll(req.Body); string(body) == notification("deaf") {
+				<-release
+				return nil, io.ErrUnexpectedEOF
+			}
+			httptrace.ContextClientTrace(req.Context()).GetConn("host") // there is no connection
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})}})
+		r.call(1, 1)
+		cancelled := r.call(2, 1)
+		r.send(0, notification("deaf"))
+		r.call(3, 1)
+		r.link.End(r.call(4, 1))
+		synctest.Wait() // until all of them are on their way, or wait
+		go r.link.Close(0)
+		synctest.Wait()
+		r.link.End(cancelled)
+		close(release)
+		if loss := r.loss(); !slices.Equal(loss.Unsent, []transport.Tag{1, 3}) || len(r.failed) > 0 {
+			t.Errorf("lost %+v, and failed %+v; want the requests 1 and 3 unsent", loss, r.failed)
 		}
 	})
 }

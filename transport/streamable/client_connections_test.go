@@ -60,6 +60,10 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 					req.Header.Set("X-ID", m.ID.String())
 					answer(w, req)
 					return
+				} else if err == nil && m.Method == "n" {
+					w.WriteHeader(http.StatusAccepted)
+					io.WriteString(w, strings.Repeat("x", 10_000))
+					return
 				}
 				s.ServeHTTP(w, req)
 			}))
@@ -82,6 +86,27 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A link that was closed leaves no connection of the pool that is the Client's own.
+//
+// Guarantees: G-0022.21
+func TestCloseLeavesNoConnection(t *testing.T) {
+	closed := make(chan struct{}, 1)
+	site := httptest.NewUnstartedServer(answerJSON(result(1)))
+	site.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	site.Start()
+	defer site.Close()
+	r := open(t, &Client{URL: site.URL})
+	r.wantFrame(0, r.call(1, 1), result(1), true)
+	if err := r.link.Close(hangGuard); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "the end of the connection", closed)
 }
 
 // With the program's http.Client, all requests use its transport and its cookie jar.

@@ -327,6 +327,48 @@ func TestFallbackSendsTheHeader(t *testing.T) {
 	r.wantFrame(0, transport.Main, initializeResult, false)
 }
 
+// After a fallback, a message may be as long as before, and no longer.
+//
+// Guarantees: G-0034.9
+func TestFallbackKeepsTheLimit(t *testing.T) {
+	s := newSSEServer()
+	r := open(t, &Client{URL: serve(t, s.ServeHTTP), MaxFrame: 1000})
+	r.link.Grant(transport.Main, 3)
+	r.request(1, 1, initialize)
+	w := <-s.streams
+	stream(w, "data: "+initializeResult+"\n\n")
+	r.wantFrame(0, transport.Main, initializeResult, false)
+	longest := notification("n") + strings.Repeat(" ", 1000-len(notification("n")))
+	stream(w, "data: "+longest+"\n\n")
+	r.wantFrame(1, transport.Main, longest, false)
+	stream(w, "data: "+longest+" \n\n")
+	var oversized *transport.OversizedError
+	if loss := r.loss(); !errors.As(loss.Reason, &oversized) || oversized.Limit != 1000 {
+		t.Errorf("got %v, want an error that names the limit", loss.Reason)
+	}
+}
+
+// The fallback has the connection on which initialize was refused, whatever the server says with that: it may be the only one.
+//
+// Guarantees: G-0034.9
+func TestFallbackOnOneConnection(t *testing.T) {
+	s := newSSEServer()
+	s.body = strings.Repeat("no ", web.MaxErrorBody) // longer than what is read of it
+	s.get = func(w http.ResponseWriter, req *http.Request) {
+		stream(w, olderEndpoint+"data: "+initializeResult+"\n\n")
+		<-req.Context().Done()
+	}
+	pool := transportOf(t)
+	pool.MaxConnsPerHost = 1
+	r := open(t, &Client{URL: serve(t, s.ServeHTTP), HTTP: &http.Client{Transport: pool}})
+	r.link.Grant(transport.Main, 1)
+	r.request(1, 1, initialize)
+	r.await("the answer", func() bool { return len(r.received)+len(r.failed) > 0 })
+	if len(r.failed) > 0 {
+		t.Errorf("got %+v, want an answer", r.failed)
+	}
+}
+
 // The suites pass over a link that has fallen back to HTTP+SSE.
 //
 // Guarantees: G-0034.9
@@ -383,8 +425,11 @@ func TestWhatWaitsFollowsAFallback(t *testing.T) {
 	if err := r.link.Close(hangGuard); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"POST /messages " + initialize, "POST /messages " + notification("n/2"), "POST /messages " + request(2, "ping", ""), "POST /messages " + notification("n/3"), "POST /messages " + notification("n/4")}
-	if got := slices.DeleteFunc(s.log(), func(line string) bool { return !strings.Contains(line, "/messages") }); !slices.Equal(got, want) || r.writable != 1 {
+	want := []string{
+		"POST / " + initialize, "GET / ", // and nothing more as before the fallback
+		"POST /messages " + initialize, "POST /messages " + notification("n/2"), "POST /messages " + request(2, "ping", ""), "POST /messages " + notification("n/3"), "POST /messages " + notification("n/4"),
+	}
+	if got := s.log(); !slices.Equal(got, want) || r.writable != 1 {
 		t.Errorf("the server saw %q, want %q; room was told %d times, want once", got, want, r.writable)
 	}
 }
