@@ -95,14 +95,15 @@ func TestRequestsNameTheirLegacySession(t *testing.T) {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
 			s := &legacyServer{session: "s-1", events: events}
 			r := connect(t, s.ServeHTTP)
-			r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
-			r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+			r.wantFrame(0, r.callLegacy(9, 1), result(9), true) // before there is one
+			r.wantFrame(1, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+			r.wantFrame(2, r.callLegacy(2, 1), result(2), true)
 			r.send(0, result(`"from the server"`))
-			r.wantFrame(2, r.callLegacy(3, 1), result(3), true)
+			r.wantFrame(3, r.callLegacy(3, 1), result(3), true)
 			if err := r.link.Close(hangGuard); err != nil {
 				t.Fatal(err)
 			}
-			want := []string{"POST initialize  ", "POST tools/call s-1 2025-11-25", "POST result s-1 2025-11-25", "POST tools/call s-1 2025-11-25", "DELETE - s-1 2025-11-25"}
+			want := []string{"POST tools/call  ", "POST initialize  ", "POST tools/call s-1 2025-11-25", "POST result s-1 2025-11-25", "POST tools/call s-1 2025-11-25", "DELETE - s-1 2025-11-25"}
 			if got := s.log(); !slices.Equal(got, want) {
 				t.Fatalf("the server saw %q, want %q", got, want)
 			}

@@ -592,6 +592,56 @@ func TestAFileThatCannotBeCompacted(t *testing.T) {
 	}
 }
 
+// A damaged file is compacted once, and not with each record that comes.
+func TestADamagedFileIsCompactedOnce(t *testing.T) {
+	dir := testenv.Dir(t)
+	path := filepath.Join(dir, "sessions")
+	s := openSessions(t, dir, FileSessionsOptions{})
+	for _, session := range []string{"a", "b"} {
+		s.Save(session, storedRecord(1, 100))
+		awaitStored(s)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged := readFile(t, path)
+	damaged[len(sessionsMagic)+frameHead+bodyHead] ^= 1
+	writeFile(t, path, damaged)
+	s = openSessions(t, dir, FileSessionsOptions{})
+	if n := s.Report().Damaged; n != 1 {
+		t.Errorf("%d places are damaged, want one", n)
+	}
+	file := func(session string) os.FileInfo {
+		for n := range 2 { // what follows the first record is over when the second one is stored
+			s.Save(session, storedRecord(n, 100))
+			awaitStored(s)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	if first, later := file("c"), file("d"); !os.SameFile(first, later) {
+		t.Error("the file was replaced again")
+	}
+}
+
+// A session that has ended takes no more room.
+func TestForgottenSessionsTakeNoRoom(t *testing.T) {
+	s := openSessions(t, testenv.Dir(t), FileSessionsOptions{})
+	for n := range 10 {
+		s.Save(fmt.Sprint(n), storedRecord(n, 10))
+		s.Forget(fmt.Sprint(n))
+	}
+	awaitStored(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.owned)+len(s.pending)+len(s.stored) > 0 {
+		t.Errorf("%d sessions are owned, %d pending and %d stored, want none", len(s.owned), len(s.pending), len(s.stored))
+	}
+}
+
 // A file is compacted when it is longer than a MiB and more than half of it is dead, or if it is damaged, unless the last attempt
 // has failed at about that length.
 //

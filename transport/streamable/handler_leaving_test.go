@@ -64,3 +64,41 @@ func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
 		})
 	}
 }
+
+// A countingCaller counts the operations that it is asked about.
+type countingCaller struct {
+	Caller
+	asked *int
+}
+
+func (c countingCaller) Allow(Operation) *Denial {
+	*c.asked++
+	return nil
+}
+
+// A node that shuts down asks once whether each message of a batch is allowed, although it reads the batch to see that it belongs to
+// what is under way. What another node serves leaves the connection, which is about to be closed.
+//
+// Guarantees: G-0073.10
+func TestWhatANodeThatDrainsServesAndWhatNot(t *testing.T) {
+	asked := 0
+	o := HandlerOptions{
+		Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })}},
+		Check:  func(*http.Request) (Caller, *Denial) { return countingCaller{NewCaller("ada"), &asked}, nil },
+	}
+	inStore(t, o, func(t *testing.T, b *bench, _ *NodeStore) {
+		w, done := b.serve(t.Context(), "POST", initializeBody("2025-03-26"))
+		<-done
+		session := headerSession + ": " + w.Header().Get(headerSession)
+		b.handler.table.drain()
+		asked = 0
+		w, done = b.serve(t.Context(), "POST", "["+notification("n/1")+","+notification("n/2")+"]", session)
+		if <-done; w.Code != http.StatusAccepted || asked != 2 {
+			t.Errorf("got %d, and the caller was asked %d times, want 202 and twice", w.Code, asked)
+		}
+		w, done = b.serve(t.Context(), "POST", initializeBody("2025-03-26"))
+		if <-done; w.Code != http.StatusTeapot || w.Header().Get("Connection") != "close" {
+			t.Errorf("got %d %v, want the response of the other node, and the end of the connection", w.Code, w.Header())
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -57,6 +58,46 @@ func TestWhatAnAuditorHears(t *testing.T) {
 			}
 			if w.Code != test.status || !slices.Equal(methods, test.methods) {
 				t.Errorf("got %d %s, and heard of %q, want %d and %q", w.Code, w.Body, methods, test.status, test.methods)
+			}
+		})
+	}
+}
+
+// A slowCaller takes a while to say what it may do.
+type slowCaller struct {
+	Caller
+	ask func()
+}
+
+func (c slowCaller) Allow(Operation) *Denial {
+	c.ask()
+	return nil
+}
+
+// What is refused because its link was lost meanwhile, an Auditor hears as the message that it is, and nothing of it is charged any more.
+func TestAnAuditorHearsWhatCameTooLate(t *testing.T) {
+	for method, body := range map[string]string{"echo": echoBody, "n": notification("n")} {
+		synctest.Test(t, func(t *testing.T) {
+			audit, ask := &auditing{acceptor: newAcceptor(respond)}, func() {}
+			b := &bench{t: t, acceptor: audit.acceptor, handler: NewHandler(audit, HandlerOptions{
+				Check: func(*http.Request) (Caller, *Denial) { return slowCaller{NewCaller("ada"), func() { ask() }}, nil },
+			})}
+			defer audit.finish(t)
+			defer b.handler.Close(0)
+			session, p := b.begin()
+			ask = func() {
+				go p.link.Close(0)
+				p.awaitLoss(t)
+			}
+			w, done := b.serve(t.Context(), "POST", body, headerSession+": "+session)
+			if <-done; w.Code != http.StatusServiceUnavailable {
+				t.Errorf("%s: got %d %s, want 503", method, w.Code, w.Body)
+			}
+			if len(audit.all) != 1 || audit.all[0].Message == nil || audit.all[0].Message.Method != method {
+				t.Errorf("%s: the Auditor heard %+v, want the message", method, audit.all)
+			}
+			if held := b.handler.unread.Small.Held(); held != 0 {
+				t.Errorf("%s: %d bytes are charged, want none", method, held)
 			}
 		})
 	}

@@ -194,7 +194,12 @@ func initializing(t *testing.T, url string) int {
 // Guarantees: G-0022.17
 func TestServeFinishesItsCalls(t *testing.T) {
 	inBothEras(t, func(t *testing.T, version string) {
-		srv := &http.Server{}
+		var opened atomic.Int32
+		srv := &http.Server{ConnState: func(_ net.Conn, state http.ConnState) { // the program's own is called, too
+			if state == http.StateNew {
+				opened.Add(1)
+			}
+		}}
 		s := serving(t, true, streamable.HandlerOptions{ShutdownGrace: guard}, srv)
 		atShutdown := make(chan string, 1)
 		srv.RegisterOnShutdown(func() {
@@ -232,6 +237,9 @@ func TestServeFinishesItsCalls(t *testing.T) {
 		}
 		if err := within(t, s.ended); err != nil {
 			t.Errorf("Serve returned %v", err)
+		}
+		if opened.Load() == 0 {
+			t.Error("the program's ConnState was not called")
 		}
 		if order := within(t, atShutdown); order != "handler 503, acceptor closed" {
 			t.Errorf("at srv.Shutdown: got %s, want %q", order, "handler 503, acceptor closed")

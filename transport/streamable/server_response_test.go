@@ -34,6 +34,9 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 			b.handler.Close(0)
 			synctest.Wait() // room is given back by the goroutines that served
 			b.handler.served.wantHeld(t, 0)
+			if small, large := b.handler.unread.Small.Held(), b.handler.unread.Large.Held(); small != 0 || large != 0 {
+				t.Errorf("%d and %d bytes are charged at the end, want none", small, large)
+			}
 		}()
 		test(t, b)
 	})

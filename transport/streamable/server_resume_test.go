@@ -126,8 +126,8 @@ func TestStreamIsResumedRepeatedly(t *testing.T) {
 		p.mustSend(t, transport.Outbound{Stream: c.stream, Frame: notice(n + 1)})
 		events := s.resume(c)
 		events.want(noticeLine(n + 1))
-		if events.leave(); ids[events.id] {
-			t.Fatalf("got the id %s twice", events.id)
+		if events.leave(); ids[events.id] || events.retry != "1000" {
+			t.Fatalf("got the id %s, perhaps again, and retry %q, want another one and 1000", events.id, events.retry)
 		}
 		ids[events.id], c.id = true, events.id
 	}

@@ -235,6 +235,44 @@ func TestListenersLeaveInAnyOrder(t *testing.T) {
 	})
 }
 
+// A GET stream that names no event goes on after the last one that a stream before it got, also if that one was
+// stored.
+//
+// Guarantees: G-0033.1
+func TestAListenerGetsNothingTwice(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		begun, done := b.serve(t.Context(), "POST", initializeBody("2025-06-18"))
+		<-done
+		session := headerSession + ": " + begun.Header().Get(headerSession)
+		listen := func() string {
+			ctx, leave := context.WithCancel(t.Context())
+			w, done := b.serve(ctx, "GET", "", session)
+			leave()
+			<-done
+			return w.Body.String()
+		}
+		b.peer(t, 0).mustSend(t, transport.Outbound{Frame: notice(1)})
+		leaving := quietWriter{httptest.NewRecorder()} // its connection breaks with the next write after the message
+		serveHTTP(b.handler, leaving, newRequest("GET", "", session))
+		if got := leaving.Body.String(); !strings.Contains(got, noticeLine(1)) {
+			t.Errorf("got %q, want the message that was missed", got)
+		}
+		if got := listen(); strings.Contains(got, noticeLine(1)) {
+			t.Errorf("got %q, want nothing of what came before", got)
+		}
+	})
+}
+
+// A quietWriter is a connection that breaks when a comment is written.
+type quietWriter struct{ *httptest.ResponseRecorder }
+
+func (w quietWriter) Write(b []byte) (int, error) {
+	if string(b) == web.Comment {
+		return 0, errors.New("broken pipe")
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
 // A client is away since its last GET stream has ended, also while one before it is stuck: what is sent then comes on
 // the next one, however long ago the session began.
 //
@@ -340,6 +378,26 @@ func TestAnAnswerThatCloseInterrupts(t *testing.T) {
 		defer p.mu.Unlock()
 		if len(p.failed) != 0 || len(p.losses) != 1 || len(p.losses[0].Unsent) != 0 {
 			t.Errorf("got the failed messages %v and the losses %+v, want one loss with nothing unsent", p.failed, p.losses)
+		}
+	})
+}
+
+// An answer of which only a part was written when Close interrupts it may have arrived.
+func TestAnAnswerThatCloseInterruptsBetweenItsPieces(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		w, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+		w.isDeaf = true
+		p := b.peer(t, 0)
+		o := answering(p.newest(), result(`"`+strings.Repeat("x", 2*web.WriteSize)+`"`))
+		o.Tag = 7
+		p.mustSend(t, o)
+		synctest.Wait() // until it writes the first piece
+		go p.link.Close(0)
+		synctest.Wait()
+		close(w.released) // the first piece is written, and the second one is not any more
+		<-served
+		if loss := p.awaitLoss(t); len(loss.Unsent) != 0 || !w.aborted {
+			t.Errorf("got the loss %+v, and the response was aborted: %t; want nothing unsent, and an abort", loss, w.aborted)
 		}
 	})
 }
@@ -487,6 +545,16 @@ func TestQuietStreamHasNoWriteDeadline(t *testing.T) {
 		<-done
 		if time.Until(w.deadline) != web.WritePatience {
 			t.Errorf("the end of a stream has the deadline in %v, want %v", time.Until(w.deadline), web.WritePatience)
+		}
+
+		w = &slowReader{ResponseRecorder: httptest.NewRecorder()}
+		done = b.serveOn(w, modernBody("hold", ""), modernHeader("hold")...)
+		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
+		pass(time.Minute)
+		p.post(func() { p.link.End(2) })
+		<-done
+		if time.Until(w.deadline) != web.WritePatience {
+			t.Errorf("the end of a stream without an answer has the deadline in %v, want %v", time.Until(w.deadline), web.WritePatience)
 		}
 
 		w = &slowReader{ResponseRecorder: httptest.NewRecorder()}

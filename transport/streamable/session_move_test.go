@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -341,8 +342,13 @@ func TestRestoreEndsWithTheHandler(t *testing.T) {
 				b := &bench{t: t, handler: NewHandler(a, HandlerOptions{Sessions: store}), acceptor: a}
 				defer a.finish(t)
 				session := moved(t, store.shared, "")
-				if !inServer {
-					store.taking = func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }
+				var taken atomic.Bool
+				store.taking = func(ctx context.Context, _ string) error {
+					if !inServer {
+						<-ctx.Done()
+					}
+					taken.Store(true)
+					return nil
 				}
 				var asking sync.WaitGroup
 				for range 2 {
@@ -356,6 +362,9 @@ func TestRestoreEndsWithTheHandler(t *testing.T) {
 				begun := time.Now()
 				if err := b.handler.Close(0); err != nil || time.Since(begun) > 0 {
 					t.Errorf("Close: %v after %v, want no error at once", err, time.Since(begun))
+				}
+				if !taken.Load() {
+					t.Error("Close has returned while the store is asked")
 				}
 				if _, owner, known := store.shared.record(session); owner == "here" || !known {
 					t.Errorf("the session belongs to %q and is known: %t, want it free", owner, known)

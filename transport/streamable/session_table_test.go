@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -467,5 +469,38 @@ func TestAStatelessRequestTakesOnePlace(t *testing.T) {
 				t.Errorf("after the answer %d places are taken, want none", places)
 			}
 		}
+	})
+}
+
+// A lateReceiver takes long to hear of the loss.
+type lateReceiver struct {
+	*workReceiver
+	heard chan struct{}
+}
+
+func (r lateReceiver) Lost(transport.Loss) { <-r.heard }
+
+// Close waits until the links that have just expired have ended.
+func TestCloseWaitsForWhatExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard, closed := make(chan struct{}), make(chan struct{})
+		h := NewHandler(accepting(func(link transport.Link) {
+			link.Bind(lateReceiver{&workReceiver{mute: mute{link: link}}, heard})
+		}), HandlerOptions{SessionIdle: time.Minute})
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, newRequest("POST", modernBody("echo", ""), modernHeader("echo")...)); w.Code != http.StatusOK {
+			t.Errorf("got %d %s, want 200", w.Code, w.Body)
+		}
+		pass(2 * time.Minute)
+		go func() {
+			defer close(closed)
+			h.Close(0)
+		}()
+		synctest.Wait()
+		if wait.IsClosed(closed) {
+			t.Error("Close has returned before the link has ended")
+		}
+		close(heard)
+		<-closed
 	})
 }

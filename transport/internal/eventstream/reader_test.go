@@ -253,7 +253,7 @@ func TestReaderReadsWhatAppendWrites(t *testing.T) {
 //
 // Guarantees: G-0058.3
 func TestResetReadsLikeANewReader(t *testing.T) {
-	const second = "\xef\xbb\xbfdata: b\nid: 7\n\ndata: c\n\n"
+	const second = "\xef\xbb\xbfdata: a\n\ndata: b\nid: 7\n\ndata: c\n\n"
 	want := all(t, strings.NewReader(second), 10)
 	for _, first := range []string{
 		"", "data: a\n\n", "id: 1\ndata: a\n\ndata: half", "data: a\n\n" + strings.Repeat("x", 2000), "data: a\r\r",
