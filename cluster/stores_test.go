@@ -337,6 +337,36 @@ func TestTasksOfAClusterAreBounded(t *testing.T) {
 	})
 }
 
+// A task for which there is no room leaves nothing, although its key for lists has had some.
+//
+// Guarantees: G-0081.4
+func TestATaskThatDoesNotFitLeavesNothing(t *testing.T) {
+	const most = 100
+	nodes, engines, _ := threeNodes(t, func(o *cluster.Options) { o.MaxTasks = most })
+	bucket, err := engines[2].Bucket(t.Context(), cluster.BucketOptions{Name: "task", MaxBytes: most * (1 << 30) / 32_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, size := 0, 200<<10; size > 10<<10; i++ {
+		switch _, err := bucket.Put(t.Context(), fmt.Sprint("fill", i), make([]byte, size)); {
+		case errors.Is(err, cluster.ErrFull):
+			size /= 2
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	large := record("large", "ada", time.Now())
+	large.Task.FinalResult = []byte(`"` + strings.Repeat("x", 24<<10) + `"`)
+	if err := nodes[0].Tasks().Save(t.Context(), large); !errors.Is(err, server.ErrTaskStoreFull) {
+		t.Fatalf("it is saved: %v", err)
+	}
+	for key, err := range bucket.Keys(t.Context(), "") {
+		if err != nil || !strings.HasPrefix(key, "fill") {
+			t.Errorf("%s is left, %v", key, err)
+		}
+	}
+}
+
 // The clients of one /48 have together what one client may, and four places in any case. Each of them may have a quarter.
 //
 // Guarantees: G-0081.4, G-0083.7

@@ -440,6 +440,7 @@ func TestAClaimIsKeptForAConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		advance(time.Minute) // which the claim lasts because the server runs
 		link.Close(0)
 		s.add("b", cluster.UpstreamOptions{}).start(s)
 		advance(38 * time.Second)

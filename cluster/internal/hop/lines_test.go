@@ -183,3 +183,60 @@ func TestLineGivesItsConnectionOnce(t *testing.T) {
 		}
 	})
 }
+
+// A listener for which there is no address to advertise is closed again.
+func TestAnAddressThatNobodyReachesIsFreeAgain(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	if reachable, err := newHop(t, newTable()).Listen(address, "0.0.0.0"); err == nil {
+		t.Errorf("it is reached at %s", reachable)
+	}
+	again, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// Of too many connections that have not shown their key, each goes once, the oldest first.
+//
+// Guarantees: G-0077.5
+func TestTheOldestStrangerGoesFirst(t *testing.T) {
+	s := &strangers{all: make(map[*stranger]struct{})}
+	for n := range uint64(maxStrangers + 9) {
+		if _, oldest := s.add(nil); n < maxStrangers && oldest != nil || n >= maxStrangers && oldest.serial != n-maxStrangers+1 {
+			t.Errorf("for connection %d there goes %+v", n+1, oldest)
+		}
+	}
+	if len(s.all) != maxStrangers {
+		t.Errorf("%d are kept", len(s.all))
+	}
+}
+
+// Close ends what this node still asks others for.
+func TestCloseEndsOwnRequests(t *testing.T) {
+	of := newTable()
+	a, b := begin(t, of), begin(t, of)
+	of.set(peerOf("a", a))
+	of.set(peerOf("b", b))
+	b.Mount("/open", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush() // the other side tells
+		<-r.Context().Done()
+	}))
+	open := request(t, "GET", "http://b/open/", nil)
+	response, err := a.RoundTripper("b").RoundTrip(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := a.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadAll(response.Body); err == nil || open.Context().Err() != nil {
+		t.Errorf("the response goes on, or has ended as if it was whole: %v", err)
+	}
+}
