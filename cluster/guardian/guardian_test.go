@@ -397,6 +397,10 @@ func TestNoDescriptorOfAGuardedServerIsLeft(t *testing.T) {
 	if _, err := Start().Open(t.Context(), &stdio.Command{Path: "/bowline/none"}, later()); err == nil {
 		t.Error("a missing program was started")
 	}
+	broken := &stdio.Command{Path: os.Args[0], Start: func(*exec.Cmd) error { return os.ErrPermission }}
+	if _, err := Start().Open(t.Context(), broken, later()); err == nil {
+		t.Error("a program that cannot be started was started")
+	}
 	if after := descriptors(t); !slices.Equal(before, after) {
 		t.Errorf("got the descriptors %[2]v, want %[1]v", before, after)
 	}

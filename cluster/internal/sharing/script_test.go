@@ -194,7 +194,7 @@ func TestAQuestionIsPassedOn(t *testing.T) {
 	q = a.want("roots/list", "")
 	a.send(`{"jsonrpc":"2.0","id":%s,"result":{"roots":[]}}`, q.ID)
 	s.server.wantAnswer("0", `{"roots":[]}`)
-	s.join()
+	b := s.join()
 	s.server.send(`{"jsonrpc":"2.0","id":2,"method":"roots/list"}`)
 	if f := s.server.next(); f.Error == nil || !strings.Contains(f.Error.Message, "nobody knows which of 2 clients") {
 		t.Errorf("got %+v, want that the question is refused", f)
@@ -213,6 +213,10 @@ func TestAQuestionIsPassedOn(t *testing.T) {
 			t.Errorf("got %+v, want the error of the server", f)
 		}
 	}
+	b.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
+	s.server.want("tools/call", "{}")
+	s.server.send(`{"jsonrpc":"2.0","id":4,"method":"roots/list"}`)
+	b.want("roots/list", "")
 }
 
 // A question to a client that leaves fails, and a client that only asks whether the server lives is
@@ -236,6 +240,43 @@ func TestAQuestionToAClientThatLeaves(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// While a client changes the log level, others wait: what they want may be less verbose.
+//
+// Guarantees: G-0079.9
+func TestLogLevelsThatAreSetAtTheSameTime(t *testing.T) {
+	s := newScript(t)
+	a, b := s.join(), s.join()
+	a.send(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}`)
+	f := s.server.want("logging/setLevel", `{"level":"debug"}`)
+	b.send(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`)
+	for id := range 10 {
+		b.send(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id+2)
+		s.server.want("ping", "")
+	}
+	s.server.send(`{"jsonrpc":"2.0","id":%s,"result":{}}`, f.ID)
+	a.wantAnswer("1", "{}")
+	b.wantAnswer("1", "{}")
+}
+
+// The session that a client has begun to open is opened: MCP knows no end of that, and no cancellation.
+//
+// Guarantees: G-0079.9
+func TestAClientThatLeavesWhileItOpensTheSession(t *testing.T) {
+	s := newScript(t)
+	a, b := s.join(), s.join()
+	a.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+	s.server.want("initialize", "{}")
+	a.Close(0)
+	<-a.lost
+	for len(s.shared.all()) > 1 { // until it is forgotten
+		runtime.Gosched()
+	}
+	for id := range 10 {
+		b.send(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id+1)
+		s.server.want("ping", "")
 	}
 }
 

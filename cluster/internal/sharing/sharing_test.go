@@ -416,6 +416,7 @@ func TestTheMostVerboseLogLevelCounts(t *testing.T) {
 	}{
 		{a, protocol.LogWarning, "warning"}, {b, protocol.LogError, ""}, {b, protocol.LogDebug, "debug"},
 		{a, protocol.LogEmergency, ""}, {b, protocol.LogInfo, "info"}, {b, protocol.LogEmergency, "emergency"},
+		{a, protocol.LogDebug, "debug"}, {b, protocol.LogError, ""}, {a, protocol.LogError, "error"},
 	} {
 		if err := step.by.SetLogLevel(t.Context(), step.level); err != nil {
 			t.Fatal(err)
