@@ -289,8 +289,8 @@ func TestSubscriptionsOfSessionsAreShared(t *testing.T) {
 			}
 			return nil
 		}})
-		session := func() (send func(method string, n int) *fault, end func()) {
-			w := dial(t, s)
+		session := func(from *transport.Origin) (send func(method string, n int) *fault, end func()) {
+			w := dialFrom(t, s, from)
 			w.initialize(protocol.Version20251125)
 			return func(method string, n int) *fault {
 				w.link.Grant(transport.Main, 1)
@@ -312,7 +312,7 @@ func TestSubscriptionsOfSessionsAreShared(t *testing.T) {
 			}
 			return n
 		}
-		first, end := session()
+		first, end := session(nil)
 		most := fill(first)
 		if most < 60 || most > 75 {
 			t.Errorf("a client is subscribed to %d resources of about 1,070 bytes, want 38 %% of 200 kB", most)
@@ -330,16 +330,21 @@ func TestSubscriptionsOfSessionsAreShared(t *testing.T) {
 		if err := first("subscribe", most); err != nil {
 			t.Errorf("in the place of another: %v", err)
 		}
-		second, endSecond := session()
+		second, endSecond := session(nil)
 		if n := fill(second); n < 10 || n >= most {
 			t.Errorf("another client is subscribed to %d resources, want some, and fewer than %d", n, most)
 		}
 		end()
 		endSecond()
 		synctest.Wait()
-		third, _ := session()
+		third, endThird := session(&transport.Origin{Identity: "ada", RemoteAddr: "192.0.2.1:1"})
 		if n := fill(third); n != most {
 			t.Errorf("after both have ended a client is subscribed to %d resources, want %d", n, most)
 		}
+		elsewhere, _ := session(&transport.Origin{Identity: "ada", RemoteAddr: "198.51.100.1:1"})
+		if n := fill(elsewhere); n != 0 {
+			t.Errorf("in another session, from another network, the same user is subscribed to %d more, want none", n)
+		}
+		endThird()
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,13 +296,10 @@ func TestBreakLosesThePresentLink(t *testing.T) {
 func TestBreakDuringOpen(t *testing.T) {
 	from := fault.New(inmem.New(func(transport.Link) {}, inmem.Options{}), fault.Plan{})
 	var breaking sync.WaitGroup
-	var opened atomic.Bool
-	breaking.Go(func() {
-		for !opened.Load() {
-			from.Break()
+	for range 400 {
+		for range 10 {
+			breaking.Go(from.Break)
 		}
-	})
-	for range 100 {
 		link, err := from.Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +307,6 @@ func TestBreakDuringOpen(t *testing.T) {
 		link.Bind(&recording{began: time.Now()})
 		defer link.Close(0)
 	}
-	opened.Store(true)
 	breaking.Wait()
 }
 
