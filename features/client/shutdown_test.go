@@ -146,7 +146,7 @@ func (s *steady) overHTTP() {
 		calls := steadyServer(s.report)
 		addHold(calls, s.report, released)
 		handler, ended := streamable.NewHandler(calls, streamable.HandlerOptions{ShutdownGrace: time.Minute}), make(chan error)
-		go func() { ended <- handler.Serve(ctx, new(http.Server), listener) }()
+		go func() { ended <- handler.Serve(ctx, &http.Server{Handler: handler}, listener) }()
 		shutDown = func() {
 			cancel()
 			if err := <-ended; err != nil {

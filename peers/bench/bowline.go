@@ -36,7 +36,8 @@ func bowline(b bowlineTool) implementation {
 		},
 		handler: func(string) http.Handler { return newBowlineHandler() },
 		serveHTTP: func(listener net.Listener) error {
-			return newBowlineHandler().Serve(context.Background(), new(http.Server), listener)
+			h := newBowlineHandler()
+			return h.Serve(context.Background(), &http.Server{Handler: h}, listener)
 		},
 	}
 }

@@ -48,7 +48,7 @@ func clustered(at place) implementation {
 				return err
 			}
 			if at == ownNode {
-				return owner.handler.Serve(ctx, new(http.Server), listener)
+				return owner.handler.Serve(ctx, &http.Server{Handler: owner.handler}, listener)
 			}
 			if at == proxied {
 				proxy, err := newProxy(owner.handler)

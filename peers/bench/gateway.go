@@ -30,7 +30,8 @@ func gatewayed(upstream string) implementation {
 		http:    everyEcho,
 		handler: func(string) http.Handler { return openGateway(upstream) },
 		serveHTTP: func(listener net.Listener) error {
-			return openGateway(upstream).Serve(context.Background(), new(http.Server), listener)
+			h := openGateway(upstream)
+			return h.Serve(context.Background(), &http.Server{Handler: h}, listener)
 		},
 	}
 }
@@ -60,7 +61,8 @@ func gatewayOfTeam() implementation {
 			},
 		}
 		o := gateway.Options{Client: client.Options{ProtocolVersion: revisionToAsk(legacy)}, Audit: trail.Write, Digest: audit.Digest(key)}
-		return newGateway(o, policy, streamable.HandlerOptions{Check: known.Check}).Serve(context.Background(), new(http.Server), listener)
+		h := newGateway(o, policy, streamable.HandlerOptions{Check: known.Check})
+		return h.Serve(context.Background(), &http.Server{Handler: h}, listener)
 	}}
 }
 

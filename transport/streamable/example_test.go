@@ -179,7 +179,7 @@ func ExampleHandler_Serve() {
 	}
 	served := make(chan error, 1)
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
-	go func() { served <- endpoint.Serve(ctx, &http.Server{}, listener) }()
+	go func() { served <- endpoint.Serve(ctx, &http.Server{Handler: endpoint}, listener) }()
 
 	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{FailFast: true})
 	session, err := c.Connect(context.Background(), &streamable.Client{URL: "http://" + listener.Addr().String()})

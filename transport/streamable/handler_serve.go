@@ -53,9 +53,8 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 // Serve cuts off what has not finished in that time, and its error says what. It does
 // not wait longer for an Acceptor whose Close does not return.
 //
-// If srv.Handler is nil, Serve sets it to h, which then serves every path. Unlike net/http it does
-// not take http.DefaultServeMux: name that if h, or middleware around h, is registered there.
-// Another handler must pass requests on to h. Serve adds to srv.ConnState, to close unused
+// The program sets srv.Handler: to h, which then serves every path, or to a handler that passes requests on
+// to h. As for net/http, nil is http.DefaultServeMux. Serve adds to srv.ConnState, to close unused
 // connections at the end. If srv.ReadTimeout is 0, Serve replaces
 // a ReadHeaderTimeout of 0 by 10 s and an IdleTimeout of 0 by 2 min. A negative value
 // means no timeout.
@@ -67,9 +66,6 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 // For TLS give Serve a listener of crypto/tls. It serves HTTP/2 if its
 // tls.Config.NextProtos has "h2".
 func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.Listener) error {
-	if srv.Handler == nil {
-		srv.Handler = h
-	}
 	if srv.ReadTimeout == 0 { // net/http uses it instead of these
 		srv.ReadHeaderTimeout = cmp.Or(srv.ReadHeaderTimeout, headerPatience)
 		srv.IdleTimeout = cmp.Or(srv.IdleTimeout, idleConnection)

@@ -62,6 +62,9 @@ type servedHandler struct {
 // serving begins to serve. The test stops it, and reads the result from ended.
 func serving(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) *servedHandler {
 	s, listener := newServedHandler(t, obeys, o, srv)
+	if srv.Handler == nil {
+		srv.Handler = s.handler
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
 	go func() { s.ended <- s.handler.Serve(ctx, srv, listener) }()
@@ -347,14 +350,13 @@ func TestServeKeepsFieldsOfTheHTTPServer(t *testing.T) {
 		{&http.Server{ReadHeaderTimeout: -1, IdleTimeout: -1}, -1, -1},
 		{&http.Server{ReadTimeout: time.Hour}, 0, 0},
 	} {
+		s, listener := newServedHandler(t, true, streamable.HandlerOptions{}, c.given)
 		handler := c.given.Handler
-		s := serving(t, true, streamable.HandlerOptions{}, c.given)
-		s.stop()
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		s.ended <- s.handler.Serve(ctx, c.given, listener)
 		if err := within(t, s.ended); err != nil {
 			t.Errorf("Serve returned %v", err)
-		}
-		if handler == nil {
-			handler = s.handler
 		}
 		if c.given.Handler != handler || c.given.ReadHeaderTimeout != c.header || c.given.IdleTimeout != c.idle {
 			t.Errorf("got the handler %T, ReadHeaderTimeout %v and IdleTimeout %v", c.given.Handler, c.given.ReadHeaderTimeout, c.given.IdleTimeout)

@@ -38,7 +38,7 @@ func serveNode(ctx context.Context, engine cluster.Engine, name string, key []by
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- handler.Serve(serving, new(http.Server), listener) }()
+	go func() { served <- handler.Serve(serving, &http.Server{Handler: handler}, listener) }()
 	select {
 	case err = <-served: // the listener has failed
 		return errors.Join(err, n.Close(last))
