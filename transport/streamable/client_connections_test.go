@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // serveCounting serves a handler, and counts its connections.
@@ -107,6 +108,76 @@ func TestCloseLeavesNoConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive(t, "the end of the connection", closed)
+}
+
+// After many calls at the same time, as many find a connection.
+//
+// Guarantees: G-0022.21
+func TestManyConnectionsAreUsedAgain(t *testing.T) {
+	const calls, rounds = 10, 3
+	arrived, answer := make(chan struct{}, calls), make(chan struct{})
+	url, connections := serveCounting(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
+		arrived <- struct{}{}
+		hold(req, answer)
+		answerJSON(result(m.ID.String()))(w, req)
+	}))
+	r := open(t, &Client{URL: url})
+	for round := range rounds {
+		for n := range calls {
+			r.call(round*calls+n+1, 1)
+		}
+		for range calls {
+			receive(t, "a call", arrived)
+		}
+		for range calls {
+			answer <- struct{}{}
+		}
+		r.await("the answers", func() bool { return len(r.received) == (round+1)*calls })
+	}
+	if got := connections.Load(); got > calls+calls/2 { // a few may be returned later than the next call comes
+		t.Errorf("%d connections for %d calls at a time", got, calls)
+	}
+}
+
+// The attempt after a refusal of credentials has the connection of the refused one, however long its text is: it may be the only one.
+//
+// Guarantees: G-0040.2
+func TestARefusalLeavesItsConnection(t *testing.T) {
+	for kind, k := range authorizers(func() *tokenAuthorizer { return new(tokenAuthorizer) }) {
+		pool := transportOf(t)
+		pool.MaxConnsPerHost = 1
+		r := open(t, &Client{Authorizer: k, HTTP: &http.Client{Transport: pool}, URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Authorization") != "Bearer 1" {
+				w.WriteHeader(http.StatusUnauthorized)
+				io.WriteString(w, strings.Repeat("no ", web.MaxErrorBody)) // longer than what is read of it
+				return
+			}
+			answerJSON(result(1))(w, req)
+		})})
+		r.call(1, 1)
+		r.await("an answer, "+kind, func() bool { return len(r.received) > 0 })
+	}
+}
+
+// A server that switches to another protocol is hung up on.
+func TestAnotherProtocolIsHungUp(t *testing.T) {
+	ended := make(chan struct{})
+	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		io.Copy(io.Discard, c)
+	})
+	r.call(1, 1)
+	r.failure(0)
+	receive(t, "the end of the connection", ended)
 }
 
 // With the program's http.Client, all requests use its transport and its cookie jar.

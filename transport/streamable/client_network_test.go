@@ -1,8 +1,10 @@
 package streamable
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -38,4 +40,20 @@ func TestNetworkOfALink(t *testing.T) {
 		}
 		known(transport.Network{HTTP: version, Session: "s-1"})
 	}
+}
+
+// A response with more than a MiB of headers fails its request. The link goes on.
+func TestHeadersOfAResponseAreLimited(t *testing.T) {
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		if body, _ := io.ReadAll(req.Body); strings.Contains(string(body), `"id":1`) {
+			w.Header().Set("X-Long", strings.Repeat("x", 3<<19))
+		}
+		answerJSON(result(2))(w, req)
+	})
+	r.call(1, 1)
+	r.await("the answer", func() bool { return len(r.received)+len(r.failed)+len(r.broken) > 0 })
+	if len(r.failed) != 1 {
+		t.Errorf("got %d answers and the failures %+v, want one failure", len(r.received), r.failed)
+	}
+	r.wantFrame(0, r.call(2, 1), result(2), true)
 }

@@ -695,6 +695,19 @@ func TestStoredSessionsExpire(t *testing.T) {
 		wantStored(t, s, "young", 2)
 		s.Close()
 	})
+	long := testenv.Dir(t)
+	synctest.Test(t, func(t *testing.T) { // what has expired leaves the file, too, although nothing is stored any more
+		s := openSessions(t, long, FileSessionsOptions{MaxAge: time.Minute})
+		for n := range 30 {
+			s.Save(fmt.Sprint(n), storedRecord(n, 60_000))
+		}
+		pass(2 * time.Minute)
+		synctest.Wait()
+		if info, err := os.Stat(filepath.Join(long, "sessions")); err != nil || info.Size() != int64(len(sessionsMagic)) {
+			t.Errorf("the file has %d bytes, %v, want none of a record", info.Size(), err)
+		}
+		s.Close()
+	})
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins in 2000
 		frame, _ := frameOf(aboutOf(sessionName{}, time.Now().Add(1000*time.Hour)), make([]byte, 40))
 		writeFile(t, filepath.Join(dir, "sessions"), append([]byte(sessionsMagic), frame...))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -15,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // fillDisk saves sessions although the system lets no file grow beyond 256 KiB, as on a disk
@@ -155,4 +158,36 @@ func TestFilesOfOthers(t *testing.T) {
 			t.Errorf("%s has mode %v, %v", name, info.Mode(), err)
 		}
 	}
+}
+
+// A compaction that fails leaves no file, which would be in the way of the next one.
+func TestACompactionThatFailsLeavesNoFile(t *testing.T) {
+	dir := testenv.Dir(t)
+	path := filepath.Join(dir, "sessions")
+	s := openSessions(t, dir, FileSessionsOptions{Log: slog.New(slog.DiscardHandler)})
+	const records = 30
+	for n := range records {
+		s.Save(fmt.Sprint(n), storedRecord(n, 60_000))
+		awaitStored(s)
+	}
+	s.Save("damaged", storedRecord(records, 100))
+	awaitStored(s)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, info.Size()-10); err != nil {
+		t.Fatal(err)
+	}
+	for n := range records { // more than half of the file, so that it is compacted on the way
+		s.Forget(fmt.Sprint(n))
+		awaitStored(s)
+	}
+	if info, err = os.Stat(path); err != nil || info.Size() < compactAbove {
+		t.Errorf("the file has %d bytes, %v; want it as long as before", info.Size(), err)
+	}
+	if _, err := os.Stat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file of the compaction is left: %v", err)
+	}
+	_ = s.Close()
 }

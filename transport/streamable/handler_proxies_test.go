@@ -198,3 +198,22 @@ func TestForwardNamesTheClient(t *testing.T) {
 		}
 	}
 }
+
+// The address that another node has established stays, whatever the headers of a request say that comes from a trusted proxy.
+//
+// Guarantees: G-0086.5
+func TestAnotherNodeHasEstablishedTheAddress(t *testing.T) {
+	a := newAcceptor(respond)
+	h := NewHandler(a, HandlerOptions{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	defer a.finish(t)
+	defer h.Close(0)
+	r := newRequest("POST", modernBody("echo", ""), modernHeader("echo", "X-Forwarded-For: 203.0.113.9")...)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, Forwarded(r.WithContext(network.WithClient(r.Context(), "198.51.100.7"))))
+	if w.Code != http.StatusOK {
+		t.Fatalf("got %d %s, want 200", w.Code, w.Body)
+	}
+	if got := a.peer(t, 0).received[0].Origin.Client; got != "198.51.100.7" {
+		t.Errorf("the client is %q, want the one that the other node has named", got)
+	}
+}
