@@ -115,9 +115,10 @@ func (e *entrance) streamReports(w http.ResponseWriter, r *http.Request) {
 
 // streamStderr sends the lines that are there, and with ?follow those that come.
 func (e *entrance) streamStderr(w http.ResponseWriter, r *http.Request) {
-	log, found := e.gateway.Stderr(r.PathValue("server"))
+	name := r.PathValue("server")
+	log, found := e.gateway.Stderr(name)
 	if !found {
-		fail(w, r, http.StatusNotFound, ErrNoServer)
+		fail(w, r, http.StatusNotFound, fmt.Errorf("%w: the file has no %q", ErrNoServer, name))
 		return
 	}
 	s, leave, ok := e.open(w, r)

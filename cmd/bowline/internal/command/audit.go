@@ -114,7 +114,7 @@ func (a *auditing) check(cmd *cobra.Command, path string) error {
 	} else if err != nil {
 		return process.Refuse("%w", err)
 	}
-	text := fmt.Sprintf("%s: whole: records %d to %d in %d files", render.Flat(path), s.First, s.Last, s.Files)
+	text := fmt.Sprintf("%s: whole: records %d to %d, files: %d", render.Flat(path), s.First, s.Last, s.Files)
 	if s.Lost > 0 {
 		text += fmt.Sprintf("; %d were dropped, as it says itself", s.Lost)
 	}
