@@ -100,6 +100,7 @@ func (g *tokenServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	g.mu.Unlock()
 	if req.Header.Get("Authorization") != g.token {
 		w.Header().Set("WWW-Authenticate", `Bearer scope="knots"`)
+		w.Header().Set("DPoP-Nonce", "once")
 		w.WriteHeader(max(g.status, http.StatusUnauthorized))
 		io.WriteString(w, "who?")
 		return
@@ -188,7 +189,7 @@ func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 					r.call(1+n, 1)
 					var refused *transport.StatusError
 					f := r.failure(n)
-					if !errors.As(f.Err, &refused) || refused.Status != c.status || refused.Body != "who?" || refused.Challenge == "" || !f.Unsent {
+					if !errors.As(f.Err, &refused) || refused.Status != c.status || refused.Body != "who?" || refused.Challenge == "" || refused.Nonce != "once" || !f.Unsent {
 						t.Fatalf("got the failure %+v", f)
 					}
 					if c.is != nil && !errors.Is(f.Err, c.is) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
@@ -268,6 +269,49 @@ func TestCloseEndsTheFallback(t *testing.T) {
 	if loss := r.loss(); loss.Reason != transport.ErrClosed || !slices.Equal(loss.Unsent, []transport.Tag{1}) {
 		t.Errorf("got %+v, want loss.Reason == %v and %v", loss, transport.ErrClosed, []transport.Tag{1})
 	}
+}
+
+// A closingBody says when it was closed.
+type closingBody struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (b closingBody) Close() error {
+	b.closed()
+	return b.ReadCloser.Close()
+}
+
+// A fallback that succeeds while the link is being closed leaves no stream of HTTP+SSE.
+//
+// Guarantees: G-0034.9
+func TestAFallbackThatComesTooLateLeavesNoStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events, server := io.Pipe()
+		closed := make(chan struct{})
+		body := closingBody{events, sync.OnceFunc(func() { close(closed) })}
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodGet {
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {web.TypeEvents}}, Body: body, Request: req}, nil
+			}
+			if sent, _ := io.ReadAll(req.Body); string(sent) != initialize {
+				return silentTripper{}.RoundTrip(req)
+			}
+			return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		})}})
+		r.request(1, 1, initialize)
+		r.send(0, notification("n")) // Close waits for it
+		synctest.Wait()
+		go r.link.Close(time.Minute)
+		synctest.Wait()
+		if _, err := io.WriteString(server, olderEndpoint); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !wait.IsClosed(closed) {
+			t.Error("the stream is still open")
+		}
+	})
 }
 
 // scriptedTripper answers each POST with 404.

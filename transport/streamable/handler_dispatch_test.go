@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -333,4 +334,36 @@ func TestNoAcceptorButThoseThatAreChosen(t *testing.T) {
 		}
 	}()
 	NewHandler(nil, HandlerOptions{})
+}
+
+// A closedAcceptor notes that it was closed.
+type closedAcceptor struct {
+	*acceptor
+	closed bool
+}
+
+func (a *closedAcceptor) Close(context.Context) error {
+	a.closed = true
+	return nil
+}
+
+// Shutdown closes each Acceptor that Choose has returned and that serves a client, with a session or without.
+func TestShutdownClosesWhatChooseHasReturned(t *testing.T) {
+	modern, legacy := &closedAcceptor{acceptor: newAcceptor(respond)}, &closedAcceptor{acceptor: newAcceptor(respond)}
+	h := NewHandler(nil, HandlerOptions{Choose: func(r *http.Request) transport.Acceptor {
+		if namesModern(r.Header) {
+			return modern
+		}
+		return legacy
+	}})
+	h.ServeHTTP(httptest.NewRecorder(), newRequest("POST", modernBody("echo", ""), modernHeader("echo")...))
+	h.ServeHTTP(httptest.NewRecorder(), newRequest("POST", initializeBody("2025-11-25")))
+	if err := h.Shutdown(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if !modern.closed || !legacy.closed {
+		t.Errorf("the acceptor of messages without a session was closed: %t, and that of a session: %t, want both", modern.closed, legacy.closed)
+	}
+	modern.finish(t)
+	legacy.finish(t)
 }

@@ -63,6 +63,20 @@ func TestWhatAnAuditorHears(t *testing.T) {
 	}
 }
 
+// An Auditor hears that nobody may use the session of another identity, although the client hears only that there is none.
+func TestAnAuditorHearsOfForeignSessions(t *testing.T) {
+	audit := &auditing{acceptor: newAcceptor(respond)}
+	h := NewHandler(audit, HandlerOptions{Check: func(r *http.Request) (Caller, *Denial) { return NewCaller(r.Header.Get("X-User")), nil }})
+	defer audit.finish(t)
+	defer h.Close(0)
+	begun, w := httptest.NewRecorder(), httptest.NewRecorder()
+	h.ServeHTTP(begun, newRequest("POST", initializeBody("2025-11-25"), "X-User: ada"))
+	h.ServeHTTP(w, newRequest("POST", echoBody, "X-User: eve", headerSession+": "+begun.Header().Get(headerSession)))
+	if w.Code != http.StatusNotFound || len(audit.all) != 1 || !audit.all[0].Denied || audit.all[0].Origin.Identity != "eve" {
+		t.Errorf("got %d, and the Auditor heard %+v; want 404, and that it was denied to eve", w.Code, audit.all)
+	}
+}
+
 // A slowCaller takes a while to say what it may do.
 type slowCaller struct {
 	Caller

@@ -446,6 +446,28 @@ func TestRestoreCountsAgainstTheLimits(t *testing.T) {
 	})
 }
 
+// A client has used its session before it is restored, whatever comes of the request that wants it: another one that is idle longer makes room
+// first.
+//
+// Guarantees: G-0073.7
+func TestARestoredSessionCountsAsUsed(t *testing.T) {
+	inStore(t, HandlerOptions{MaxSessions: 2}, func(t *testing.T, b *bench, store *NodeStore) {
+		used, _ := b.begin()
+		b.ask(used)
+		pass(time.Second)
+		restored := moved(t, store.shared, "")
+		if w, done := b.serve(t.Context(), "POST", "{", headerSession+": "+restored); w.Code != http.StatusBadRequest {
+			<-done
+			t.Errorf("got %d %s, want 400", w.Code, w.Body)
+		}
+		pass(time.Second)
+		b.begin()
+		if b.handler.table.has(used) || !b.handler.table.has(restored) {
+			t.Errorf("the session that was idle longest is here: %t, and the restored one: %t, want false and true", b.handler.table.has(used), b.handler.table.has(restored))
+		}
+	})
+}
+
 // At most 64 sessions are restored at a time, and half of them for one client. Others wait for 5 s. A flood of
 // one client does not delay another.
 //

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -673,4 +674,27 @@ func TestForwardToAStoppedNodeAsksTheStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A GET stream that a node has forwarded ends when that node is closed, although the session goes on: its client comes back elsewhere.
+//
+// Guarantees: G-0073.10
+func TestAForwardedStreamEndsWithItsNode(t *testing.T) {
+	inMesh(t, func(t *testing.T, m *mesh, a, _, c *meshNode) {
+		session, p := a.begin()
+		_, done := c.serve(t.Context(), "GET", "", headerSession+": "+session)
+		if got := m.takeHops(); got != "c>a" {
+			t.Fatalf("the request went %q, want to the node of the session", got)
+		}
+		if err := c.handler.Close(0); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !wait.IsClosed(done) {
+			t.Error("the stream goes on")
+		}
+		if losses := p.count(func(p *peer) int { return len(p.losses) }); losses > 0 {
+			t.Error("the session has ended")
+		}
+	})
 }

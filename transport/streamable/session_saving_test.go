@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -53,6 +54,31 @@ func TestSavesBeginWithTheSession(t *testing.T) {
 		}
 		if saves := store.of("Save"); len(saves) != 1 || len(store.of("Forget")) != 0 {
 			t.Errorf("got the calls %+v, want one Save", store.calls)
+		}
+	})
+}
+
+// A frame belongs to its receiver, which may change it. What is stored is what the client has sent, also of a session that is restored.
+//
+// Guarantees: G-0073.1
+func TestSavesAreOfWhatTheClientHasSent(t *testing.T) {
+	store := NewSharedStore().Node("here")
+	synctest.Test(t, func(t *testing.T) {
+		a := newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+			respond(p, in, m)
+			clear(in.Frame)
+		})
+		b := &bench{t: t, handler: NewHandler(a, HandlerOptions{Sessions: store}), acceptor: a}
+		defer a.finish(t)
+		defer b.handler.Close(0)
+		begun, _ := b.begin()
+		restored := moved(t, store.shared, "")
+		b.ask(restored)
+		synctest.Wait()
+		for _, session := range []string{begun, restored} {
+			if r, owner, _ := store.shared.record(session); owner != "here" || string(r.Initialize) != initializeBody("2025-11-25") {
+				t.Errorf("got the initialize %q, owned by %q, want that of the client", r.Initialize, owner)
+			}
 		}
 	})
 }
