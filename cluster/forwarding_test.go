@@ -7,12 +7,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // guard is how long a test in real time waits for what should happen soon.
@@ -238,4 +241,45 @@ func (n testNode) closing(t testing.TB) {
 		c.Close()
 	}
 	t.Fatalf("node %s accepts connections", n.Name())
+}
+
+// An opening transport has a server that says nothing.
+type opening struct{}
+
+func (opening) Open(context.Context) (transport.Link, error) {
+	near, _ := inmem.Pipe(inmem.Options{})
+	return near, nil
+}
+
+// Close ends the servers of a node before it waits for the requests of other nodes: those of their clients last as long as the servers.
+//
+// Guarantees: G-0077.6
+func TestCloseWaitsForNoClientOfItsServers(t *testing.T) {
+	s := clustertest.New(clustertest.Options{})
+	a, b := join(t, s, "a"), join(t, s, "b")
+	upstream := a.Upstream("silent", opening{}, cluster.UpstreamOptions{})
+	if _, err := upstream.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.await(t, "the claim", func() bool {
+		m, _ := b.Member("a")
+		by, _, _ := b.Holder("srv.ONUWYZLOOQ") // its name in base32
+		return m.Address != "" && by.Node == "a"
+	})
+	opened := make(chan error, 1)
+	go func() {
+		_, err := b.Upstream("silent", opening{}, cluster.UpstreamOptions{}).Open(t.Context())
+		opened <- err
+	}()
+	for a.Report().Hop.Received == 0 {
+		runtime.Gosched()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), guard/3)
+	defer cancel()
+	if err := a.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err == nil {
+		t.Error("the client has a link to a server that has ended")
+	}
 }
