@@ -4,6 +4,7 @@ package doors
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/gateway/admin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -199,5 +202,24 @@ func TestTheOnlyOneIsMeant(t *testing.T) {
 	opened(t, Options{File: filepath.Join(dir, "b.json"), Page: Off})
 	if _, err := findOnly(t.Context()); err == nil || !strings.Contains(err.Error(), "--file") {
 		t.Errorf("two run: %v", err)
+	}
+}
+
+// Who asks for the gateway of a file that cannot be read whole is told so: its socket may be in that file.
+func TestAFileThatMayNameItsSocket(t *testing.T) {
+	dir := atHome(t)
+	file := filepath.Join(dir, "mcp.json")
+	for text, doubts := range map[string]bool{
+		`{"mcpServers":{},"bowline":{"admin":{"socket":"${NOT_SET}/a.sock"}}}`: true,
+		`{"mcpServers":{}}`: false,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		choice := Choice{file: file}
+		err := choice.Use(t.Context(), func(c *admin.Client) error { _, err := c.Report(t.Context()); return err })
+		if !errors.Is(err, admin.ErrNotRunning) || strings.Contains(err.Error(), "NOT_SET") != doubts {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

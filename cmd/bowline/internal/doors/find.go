@@ -38,7 +38,7 @@ func (c *Choice) Use(ctx context.Context, do func(*admin.Client) error) error {
 	case err == nil, errors.As(err, &failure):
 		return err
 	case errors.Is(err, admin.ErrNotRunning):
-		return &process.Failure{Status: process.ExitNoSession, Err: fmt.Errorf("%w; bowline up starts one", err)}
+		return &process.Failure{Status: process.ExitNoSession, Err: fmt.Errorf("%w; bowline up starts one%s", err, c.doubt())}
 	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
 		return process.Refuse("%w", err)
 	default:
@@ -55,6 +55,21 @@ func (c *Choice) find(ctx context.Context) (*admin.Client, error) {
 	default:
 		return findOnly(ctx)
 	}
+}
+
+// doubt says why the gateway of a file may run all the same.
+func (c *Choice) doubt() string {
+	if c.file == "" || c.socket != "" {
+		return ""
+	}
+	file, err := mcpjson.Load(c.file)
+	if err == nil {
+		_, err = file.Gateway()
+	}
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf(". Its socket may be in the file, which has a mistake: %v", err)
 }
 
 func dialOf(file string) (*admin.Client, error) {
