@@ -57,6 +57,18 @@ func TestJoinChecksOptions(t *testing.T) {
 	}
 }
 
+// TestOptionsAreCopied checks that a node goes on to describe itself as it was joined.
+func TestOptionsAreCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options("a")
+		a := joinWith(t, clustertest.New(clustertest.Options{}), o, &cluster.Clock{})
+		o.Labels["zone"] = "y"
+		if zone := a.Report().Labels["zone"]; zone != "x" {
+			t.Errorf("its label is %q now", zone)
+		}
+	})
+}
+
 // TestOtherKey checks that a node does not join a cluster whose nodes have another key.
 //
 // Guarantees: G-0076.8

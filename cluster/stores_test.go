@@ -99,6 +99,32 @@ func TestChangesOfManyProcesses(t *testing.T) {
 	})
 }
 
+// Who subscribes while the engine is away hears changes when it is back, and that there may have been others.
+//
+// Guarantees: G-0081.2
+func TestASubscriptionWithoutTheEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		engines[0].Cut()
+		var heard []server.Change
+		stop := nodes[0].Changes().Subscribe(func(c server.Change) { heard = append(heard, c) })
+		rest(t, 10*time.Second)
+		engines[0].Heal()
+		rest(t, 5*time.Second)
+		synctest.Wait()
+		if len(heard) == 0 || !heard[0].Missed {
+			t.Errorf("it has heard %+v, want that it may have missed something", heard)
+		}
+		before := len(heard)
+		nodes[1].Changes().Publish(server.Change{})
+		synctest.Wait()
+		stop()
+		if len(heard) != before+1 {
+			t.Errorf("it has heard %+v, want another change", heard)
+		}
+	})
+}
+
 // Guarantees: G-0081.2
 func TestChangesOfACluster(t *testing.T) {
 	stores.ChangesContract(t, func(t *testing.T) stores.Changes {
