@@ -483,3 +483,32 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	within(t, s.ended)
 	close(s.released)
 }
+
+// When its context ends, Shutdown cuts off what other handlers of the server still do.
+//
+// Guarantees: G-0022.17
+func TestShutdownCutsOffOtherHandlers(t *testing.T) {
+	h := streamable.NewHandler(server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}), streamable.HandlerOptions{ShutdownGrace: time.Hour})
+	arrived, left, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	}))
+	defer site.Close()
+	defer site.CloseClientConnections()
+	go func() {
+		defer close(left)
+		if response, err := site.Client().Get(site.URL); err == nil {
+			response.Body.Close()
+			t.Error("the request was answered")
+		}
+	}()
+	within(t, arrived)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	go func() { ended <- h.Shutdown(ctx, site.Config) }()
+	if err := within(t, ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Shutdown returned %v, want %v", err, context.Canceled)
+	}
+	within(t, left)
+}
