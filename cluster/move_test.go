@@ -186,6 +186,16 @@ func TestAMoveThatIsNotTaken(t *testing.T) {
 		}},
 		{"ends at once", "does not start there", func(s *site, to string) { s.machine.fail(nil, nil, []string{to}) }},
 		{"no connection", "no connection of the node has started it", func(s *site, to string) { s.nodes[to].stop() }},
+		{"drains meanwhile", "the node is draining", func(s *site, to string) {
+			calls := s.callInFlight(1, s.others(to)...)
+			go func() {
+				advanceBy(2 * time.Second)
+				if err := s.nodes[to].Drain(context.Background()); err != nil {
+					s.t.Error(err)
+				}
+				calls.Wait()
+			}()
+		}},
 		{"killed", "", func(s *site, to string) {
 			calls := s.callInFlight(1, s.others(to)...)
 			go func() { advanceBy(2 * time.Second); s.kill(to); calls.Wait() }()

@@ -26,6 +26,29 @@ func TestAWatchEndsWithItsNode(t *testing.T) {
 	})
 }
 
+// The record of shared keys is among the values, and is none of them.
+func TestAWatchLeavesTheRecordOfKeysOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := join(t, clustertest.New(clustertest.Options{}), "a")
+		a.Keys("asking")
+		if err := a.RotateKeys(t.Context(), "ada"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		shown := 0
+		over := make(chan error)
+		go func() { over <- a.Values().Watch(ctx, func([]byte) { shown++ }) }()
+		synctest.Wait()
+		cancel()
+		if err := <-over; err != nil || shown != 1 { // that this was all
+			t.Errorf("it has shown %d values: %v", shown, err)
+		}
+		if refused := a.Report().RefusedRecords; refused != 0 {
+			t.Errorf("%d values count as refused", refused)
+		}
+	})
+}
+
 // A value is replaced only by who has seen it last, is shown to all nodes, and cannot be read without the key of the cluster.
 //
 // Guarantees: G-0081.6
