@@ -14,10 +14,9 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/audit"
 	"go.uber.org/goleak"
-
-	"github.com/bowline-mcp/bowline/gateway/admin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
