@@ -115,10 +115,9 @@ func (e *entrance) streamReports(w http.ResponseWriter, r *http.Request) {
 
 // streamStderr sends the lines that are there, and with ?follow those that come.
 func (e *entrance) streamStderr(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("server")
-	log, found := e.gateway.Stderr(name)
+	log, found := e.gateway.Stderr(r.PathValue("server"))
 	if !found {
-		fail(w, r, http.StatusNotFound, fmt.Errorf("%w: the file has no %q", ErrNoServer, name))
+		fail(w, r, http.StatusNotFound, ErrNoServer)
 		return
 	}
 	s, leave, ok := e.open(w, r)

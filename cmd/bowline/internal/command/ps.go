@@ -3,8 +3,10 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -303,7 +305,11 @@ func newStderr() *cobra.Command {
 		Args:    oneServer,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return of.Use(cmd.Context(), func(c *admin.Client) error {
-				return c.Stderr(cmd.Context(), args[0], follow, func(lines []string) error { return printLines(cmd.OutOrStdout(), lines) })
+				err := c.Stderr(cmd.Context(), args[0], follow, func(lines []string) error { return printLines(cmd.OutOrStdout(), lines) })
+				if refused := (*admin.AnswerError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+					return fmt.Errorf("%w: the file has no %q", err, args[0])
+				}
+				return err
 			})
 		},
 	}

@@ -162,6 +162,7 @@ func TestAGatewayReadsItsFileAgain(t *testing.T) {
 		t.Errorf("the mistake is still told: %s", got.stdout)
 	}
 	bowline(t, "", "stderr", "one", "--admin", socket).want(t, 0, "", "")
+	bowline(t, "", "stderr", "nobody", "--admin", socket).want(t, 2, "", `no such server: the file has no "nobody"`)
 	bowline(t, "", "ps", "--admin", socket+"none").want(t, 3, "", "no gateway runs")
 }
 
