@@ -151,6 +151,7 @@ func TestReferencesThatLeadOutAreNoticed(t *testing.T) {
 		`the inputSchema of "t" may be refused by clients: schema: unsupported reference: $dynamicRef "#a": use $ref`,
 		`the outputSchema of "t" may be refused by clients: schema: unsupported reference: $ref "https://example.com/a" is in another document, which is not fetched: copy it into $defs`,
 	})
+	equal(t, "of these about input schemas", known.RefusedInputs("s"), texts[:1])
 	if items := known.Items(Tools); len(items) != 2 || !strings.Contains(string(items[0].Raw), `"$dynamicRef":"#a"`) {
 		t.Errorf("got %v, want both tools", items)
 	}

@@ -201,6 +201,30 @@ func TestWhoOffersNothing(t *testing.T) {
 	plan, _ := names.Make(0, []names.Server{{Name: "a b", Prefix: &bare}, {Name: "a.b", Prefix: &bare}})
 	known = Empty().Apply(plan, []Server{a, b}).Learn(a, Tools, tools("t")).Learn(b, Tools, tools("t", "u"))
 	equal(t, "the bare names", called(known.Items(Tools)), []string{"t", "u"})
+	c := Server{Name: "c"}
+	known = Empty().Apply(planned(c), []Server{a, c}).Learn(a, Tools, tools("t")).Learn(c, Tools, tools("t"))
+	equal(t, "tools behind a server without a place in the plan", called(known.Items(Tools)), []string{"c__t"})
+}
+
+// Of two tools of a server that the file calls the same the first is offered, and the other one is hidden by it.
+func TestTwoToolsThatAreCalledTheSame(t *testing.T) {
+	s := Server{Name: "s", Rename: map[string]string{"t": "same", "u": "same"}}
+	known := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tools("t", "u"))
+	equal(t, "tools", called(known.Items(Tools)), []string{"s__same"})
+	if hidden := known.Hidden(Tools); len(hidden) != 1 || hidden[0].Own.Name != "u" {
+		t.Errorf("%v are hidden, want u", hidden)
+	}
+}
+
+// A server is there as long as the file has it, and runs the same.
+func TestWhoIsThere(t *testing.T) {
+	s := Server{Name: "s", Identity: "1"}
+	known := Empty().Apply(planned(s), []Server{s})
+	for of, there := range map[*Server]bool{&s: true, {Name: "s", Identity: "2"}: false, {Name: "o", Identity: "1"}: false} {
+		if known.IsThere(*of) != there {
+			t.Errorf("%v is there: %v", of, !there)
+		}
+	}
 }
 
 // Edges of patterns, templates and identities.

@@ -215,6 +215,12 @@ func TestPinsOfAServerThatComesBack(t *testing.T) {
 			}
 		}
 	}
+	twin := Server{Name: "twin", Identity: s.Identity, Pins: Block}
+	both := Empty().Apply(planned(twin, s), []Server{twin, s}).Learn(twin, Tools, tool("t", `,"description":"e"`)).Learn(s, Tools, tool("t", `,"description":"d"`))
+	back := both.Apply(planned(other), []Server{other}).Apply(planned(s), []Server{s}).Learn(s, Tools, tool("t", `,"description":"d"`))
+	if _, held := back.Held("s__t"); held {
+		t.Error("a server that comes back has the pins of another one that runs the same")
+	}
 	many := known.Snapshot()
 	for i := range maxGone + 10 {
 		one := Server{Name: fmt.Sprint("n", i)}

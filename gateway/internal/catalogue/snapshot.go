@@ -337,7 +337,7 @@ func (s server) pin(entries []entry, sums map[string]string) map[string]pin {
 		switch e.changed = false; {
 		case !known && !s.Shared && len(pins) < MaxEntries:
 			pins[name] = pin{Sum: sum}
-		case known && p.Sum == sum:
+		case p.Sum == sum:
 		default:
 			if e.changed = true; known {
 				pins[name] = pin{p.Sum, s.was(e.own, p.Sum)}
@@ -349,7 +349,7 @@ func (s server) pin(entries []entry, sums map[string]string) map[string]pin {
 
 // was returns the definition that a tool had, if it is still known.
 func (s server) was(own, sum string) json.RawMessage {
-	if was := s.pins[pinName(own)].Was; was != nil && sumOf(was) == sum {
+	if was := s.pins[pinName(own)].Was; sumOf(was) == sum {
 		return was
 	}
 	for _, e := range s.lists[Tools].entries {
