@@ -411,6 +411,16 @@ func TestRecordsOfSessionsAreSealed(t *testing.T) {
 	})
 }
 
+// serveSeenBy has a node serve other nodes, and waits until one of them knows.
+func serveSeenBy(t *testing.T, n, other testNode) {
+	t.Helper()
+	serve(t, n, http.NotFoundHandler())
+	other.await(t, n.Name()+" serves other nodes", func() bool {
+		m, _ := other.Member(n.Name())
+		return m.Epoch == n.Self().Epoch && m.Address != ""
+	})
+}
+
 // A session of which nothing is saved may be at the node where it began, as long as that can be reached: while the engine is away it saves nothing, and
 // other nodes do not see its lease. That node itself knows.
 //
@@ -418,11 +428,7 @@ func TestRecordsOfSessionsAreSealed(t *testing.T) {
 func TestASessionThatIsNotSavedYet(t *testing.T) {
 	s := clustertest.New(clustertest.Options{})
 	a, b := join(t, s, "a"), join(t, s, "b")
-	serve(t, a, http.NotFoundHandler())
-	b.await(t, "a serves other nodes", func() bool {
-		m, _ := b.Member("a")
-		return m.Address != ""
-	})
+	serveSeenBy(t, a, b)
 	var owned *streamable.OwnedError
 	if _, err := b.Sessions().Take(t.Context(), "a.s", "ada"); !errors.As(err, &owned) || owned.Node != "a" {
 		t.Errorf("another node: got %v, want that the session may be at a", err)
@@ -438,11 +444,7 @@ func TestASessionThatIsNotSavedYet(t *testing.T) {
 func TestSessionOfANodeWithoutTheEngine(t *testing.T) {
 	s := clustertest.New(clustertest.Options{})
 	a, b := join(t, s, "a"), join(t, s, "b")
-	serve(t, a, http.NotFoundHandler())
-	b.await(t, "a serves other nodes", func() bool {
-		m, _ := b.Member("a")
-		return m.Address != ""
-	})
+	serveSeenBy(t, a, b)
 	a.Sessions().Save("s", sessionOf("ada", 1))
 	a.Flush(t.Context())
 	a.engine.Cut()
@@ -560,14 +562,7 @@ func TestSessionOfAnEarlierProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := clustertest.New(clustertest.Options{})
 			a, watch := join(t, s, "a"), join(t, s, "watch")
-			starts := func() {
-				serve(t, a, http.NotFoundHandler())
-				watch.await(t, "a serves other nodes", func() bool {
-					m, _ := watch.Member("a")
-					return m.Epoch == a.Self().Epoch && m.Address != ""
-				})
-			}
-			starts()
+			serveSeenBy(t, a, watch)
 			a.Sessions().Save("s", sessionOf("ada", 1))
 			a.Flush(t.Context())
 			m, _ := a.Member("a")
@@ -578,7 +573,7 @@ func TestSessionOfAnEarlierProcess(t *testing.T) {
 					o.Hop = m.Address
 				}
 				a = joinWith(t, s, o, &cluster.Clock{})
-				starts()
+				serveSeenBy(t, a, watch)
 			}
 			b := join(t, s, "b")
 			began := time.Now()
