@@ -62,10 +62,7 @@ func (c *Choice) doubt() string {
 	if c.file == "" || c.socket != "" {
 		return ""
 	}
-	file, err := mcpjson.Load(c.file)
-	if err == nil {
-		_, err = file.Gateway()
-	}
+	_, err := settingsOf(c.file)
 	if err == nil {
 		return ""
 	}
@@ -95,17 +92,22 @@ func socketIn(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file, err := mcpjson.Load(path)
+	top, err := settingsOf(path)
 	if broken := (*mcpjson.Error)(nil); errors.As(err, &broken) {
 		return named, nil
 	} else if err != nil {
 		return "", process.Refuse("%w", err)
 	}
-	top, err := file.Gateway()
-	if err != nil {
-		return named, nil //nolint:nilerr // as above
-	}
 	return cmp.Or(top.AdminSocket, named), nil
+}
+
+// settingsOf reads what a file says of its gateway. The error is an *mcpjson.Error if the file has mistakes.
+func settingsOf(path string) (*mcpjson.Gateway, error) {
+	file, err := mcpjson.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return file.Gateway()
 }
 
 // findOnly looks at all sockets: those of gateways that were killed are left.
