@@ -120,7 +120,7 @@ func TestNeighboursDoNotPass(t *testing.T) {
 	}
 
 	p = New(1000, 100, nil)
-	p.Count(Client{Identity: "other"}, 150)
+	p.Extend(Client{Identity: "other"}, 150)
 	for i := range 8 {
 		p.Take(neighbour(i), 50)
 	}
@@ -136,11 +136,11 @@ func TestNeighboursDoNotPass(t *testing.T) {
 func TestNetworksComeInTurn(t *testing.T) {
 	p := New(1000, 10, nil)
 	for i := range 30 {
-		p.Count(neighbour(i), 11)
+		p.Extend(neighbour(i), 11)
 	}
-	p.Count(Client{Identity: "holds less"}, 300)
-	p.Count(Client{Identity: "much"}, 369)
-	p.Count(neighbour(0), 1)
+	p.Extend(Client{Identity: "holds less"}, 300)
+	p.Extend(Client{Identity: "much"}, 369)
+	p.Extend(neighbour(0), 1)
 	third, second, first := p.Claim(neighbour(0), 10), p.Claim(neighbour(1), 10), p.Claim(Client{Identity: "holds less"}, 10)
 	if p.Give(Client{Identity: "much"}, 350); !first.isGranted() || second.isGranted() || third.isGranted() {
 		t.Errorf("want that who holds 300 comes before the clients of a /48 that hold 331")

@@ -131,16 +131,6 @@ func (p *Pool) extend(c Client, n int, may func(*account) bool) bool {
 	return fits
 }
 
-// Count takes n that a client has already, whatever is free: the pool may then hold more than its limit.
-func (p *Pool) Count(c Client, n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := p.enter(c)
-	p.hold(a, n)
-	p.leave(c, a)
-	p.grant(0)
-}
-
 // Claim takes n for a client and returns nil. If the client may not have that now, Claim returns
 // a claim; the caller calls its Wait.
 func (p *Pool) Claim(c Client, n int) *Claim {

@@ -140,8 +140,8 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 	}
 
 	p = New(1000, 10, nil)
-	p.Count(much, 300)
-	p.Count(other, 300)
+	p.Extend(much, 300)
+	p.Extend(other, 300)
 	if p.Claim(much, 60) == nil || p.Take(other, 20) {
 		t.Error("a client passes the claim of another that holds as much")
 	}
@@ -154,8 +154,8 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 func TestOldClaimsDoNotPassNewcomers(t *testing.T) {
 	p := New(100, 10, nil)
 	greedy, other := Client{Identity: "greedy"}, Client{Identity: "other"}
-	p.Count(greedy, 12)
-	p.Count(Client{Identity: "others"}, 88)
+	p.Extend(greedy, 12)
+	p.Extend(Client{Identity: "others"}, 88)
 	old := p.Claim(greedy, 10)
 	newcomer := p.Claim(other, 10)
 	p.Give(greedy, 12)
@@ -213,24 +213,6 @@ func TestGrow(t *testing.T) {
 	}
 	if got, want := p.Refused(1), "there is no room for more"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// What a client has already is counted beyond the limit, too. Nobody gets anything until the pool holds less again.
-func TestCount(t *testing.T) {
-	p := New(100, 10, nil)
-	here, elsewhere := Client{Identity: "here"}, Client{Identity: "elsewhere"}
-	p.Count(elsewhere, 120)
-	claim := p.Claim(here, 10)
-	if p.Take(here, 1) || p.Extend(here, 1) || claim == nil || p.Held() != 120 {
-		t.Error("a pool that holds more than its limit grants something")
-	}
-	p.Give(elsewhere, 29)
-	if claim.isGranted() {
-		t.Error("a claim of 10 was granted although 91 of 100 are held")
-	}
-	if p.Give(elsewhere, 1); !claim.isGranted() {
-		t.Error("a claim of 10 was not granted although 90 of 100 are held")
 	}
 }
 

@@ -230,7 +230,7 @@ func TestNoticesOfNames(t *testing.T) {
 		`tools: the name has characters that some clients refuse: "x.y" is offered as ` + name,
 		`tools: "t" is hidden: "a" has the name "t"`, `resources: "u:1" is hidden: "a" has the name "u:1"`,
 	})
-	if owner, _ := s.Find(Resources, "u:1"); owner.Server != "a" || len(s.Hidden(Resources)) != 1 {
+	if owner, _ := s.Find(Resources, "u:1"); owner.Server != "a" || len(s.merged[Resources].hidden) != 1 {
 		t.Errorf("the owner is %v", owner)
 	}
 }

@@ -211,7 +211,7 @@ func TestTwoToolsThatAreCalledTheSame(t *testing.T) {
 	s := Server{Name: "s", Rename: map[string]string{"t": "same", "u": "same"}}
 	known := Empty().Apply(planned(s), []Server{s}).Learn(s, Tools, tools("t", "u"))
 	equal(t, "tools", called(known.Items(Tools)), []string{"s__same"})
-	if hidden := known.Hidden(Tools); len(hidden) != 1 || hidden[0].Own.Name != "u" {
+	if hidden := known.merged[Tools].hidden; len(hidden) != 1 || hidden[0].Own.Name != "u" {
 		t.Errorf("%v are hidden, want u", hidden)
 	}
 }

@@ -285,9 +285,6 @@ func Digest(items []Item) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// Hidden returns what is not offered since another has its name or URI.
-func (s *Snapshot) Hidden(kind Kind) []names.Hidden { return slices.Clone(s.merged[kind].hidden) }
-
 // A part is what some clients see of a Snapshot.
 type part struct {
 	of  *Snapshot

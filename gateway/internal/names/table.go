@@ -14,7 +14,6 @@ type Own struct{ Server, Name string }
 // A Table holds the names of one kind of things, each with its owner. It is immutable.
 type Table struct {
 	owners map[string]Own
-	names  map[Own]string
 	hidden []Hidden
 }
 
@@ -30,7 +29,7 @@ type Hidden struct {
 // in file order, then to the one whose own name was kept. The order of the list does not matter, and things without
 // a name are left out.
 func (p *Plan) Table(all []Own) *Table {
-	t, reserved := &Table{owners: make(map[string]Own, len(all)), names: make(map[Own]string, len(all))}, p.reserved()
+	t, reserved := &Table{owners: make(map[string]Own, len(all))}, p.reserved()
 	for _, c := range p.claims(all) {
 		t.give(c, reserved)
 	}
@@ -56,7 +55,7 @@ func (t *Table) give(c claim, reserved map[string]bool) {
 	case !taken && c.bare && begins != c.name && reserved[begins]:
 		t.hidden = append(t.hidden, Hidden{c.own, c.name, Own{}})
 	case !taken:
-		t.owners[c.name], t.names[c.own] = c.own, c.name
+		t.owners[c.name] = c.own
 	case owner != c.own:
 		t.hidden = append(t.hidden, Hidden{c.own, c.name, owner})
 	}
@@ -113,12 +112,6 @@ func compareBool(a, b bool) int {
 func (t *Table) Own(name string) (own Own, ok bool) {
 	own, ok = t.owners[name]
 	return own, ok
-}
-
-// Name returns what clients call a thing; ok is false if it is not offered.
-func (t *Table) Name(own Own) (name string, ok bool) {
-	name, ok = t.names[own]
-	return name, ok
 }
 
 // Hidden returns the things that are not offered since another has their name, in a stable order.
