@@ -112,7 +112,7 @@ func (h *Handler) pass(ctx context.Context, l *serverLink, frame []byte, origin 
 			return &refusal{status: http.StatusServiceUnavailable, text: "too much is being served"}
 		}
 	}
-	if !l.credit.Take(ctx.Done(), l.closing) || !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+	if !l.Credit.Take(ctx.Done(), l.closing) || !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) {
 		if in.Room != nil {
 			in.Room.Release()
 		}

@@ -35,6 +35,7 @@ const (
 // Another posts messages, while there are any. They are goroutines of its parts.Client, which also ends it.
 type clientLink struct {
 	parts.Client // its Mu guards the fields from queue on
+	parts.Single
 
 	client   *http.Client
 	header   http.Header
@@ -46,9 +47,8 @@ type clientLink struct {
 	events   *eventstream.Reader
 	release  func() // called when the link has ended
 
-	reads  parts.Reads
-	known  atomic.Bool // the server has accepted a message, so it knew the session
-	credit parts.Credit
+	reads parts.Reads
+	known atomic.Bool // the server has accepted a message, so it knew the session
 
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
@@ -104,7 +104,7 @@ func (l *clientLink) abandon() {
 // read delivers the messages of the stream until it ends, and returns why.
 func (l *clientLink) read() error {
 	defer l.body.Close()
-	for l.credit.Take(l.ctx.Done(), nil) {
+	for l.Credit.Take(l.ctx.Done(), nil) {
 		frame, err := l.next()
 		switch {
 		case err == io.EOF:
@@ -135,26 +135,10 @@ func (l *clientLink) LinkTraits() transport.LinkTraits {
 	}
 }
 
-// Grant implements transport.Link.
-func (l *clientLink) Grant(stream transport.Stream, frames int) {
-	if stream == transport.Main {
-		l.credit.Grant(frames)
-	}
-}
-
-// Resume implements transport.Link. Main is never lost while the link lives.
-func (l *clientLink) Resume(transport.Stream) {}
-
-// End implements transport.Link. There is no stream but Main.
-func (l *clientLink) End(transport.Stream) {}
-
-// Send implements transport.Link. There is no stream but Main.
+// Send implements transport.Link.
 func (l *clientLink) Send(o transport.Outbound) error {
-	if o.Stream != transport.Main {
-		return fmt.Errorf("sse: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
-	}
-	if len(o.Frame) > l.limit {
-		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
+	if err := l.Refuses(o, "sse", l.limit); err != nil {
+		return err
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

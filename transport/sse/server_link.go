@@ -28,6 +28,8 @@ var sessionNotFound = &refusal{status: http.StatusNotFound, text: "session not f
 // A serverLink is the link of one session. It has no goroutine of its own: the one of
 // the GET request writes the stream, and those of the POSTs deliver messages.
 type serverLink struct {
+	parts.Single
+
 	id, identity string
 	acceptor     transport.Acceptor // that serves the session
 	http         string             // the version of HTTP of the GET request
@@ -38,7 +40,6 @@ type serverLink struct {
 	control      *http.ResponseController
 
 	recv    parts.Receiver
-	credit  parts.Credit
 	turn    chan struct{} // holds a token while a POST is being delivered
 	wake    chan struct{} // holds a token that makes the goroutine of the GET request check for frames
 	closing chan struct{} // closed when the reason is set
@@ -76,13 +77,10 @@ func (l *serverLink) LinkTraits() transport.LinkTraits {
 // Bind implements transport.Link.
 func (l *serverLink) Bind(to transport.Receiver) { l.recv.Bind(to) }
 
-// Send implements transport.Link. There is no stream but Main.
+// Send implements transport.Link.
 func (l *serverLink) Send(o transport.Outbound) error {
-	if o.Stream != transport.Main {
-		return fmt.Errorf("sse: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
-	}
-	if len(o.Frame) > l.maxFrame {
-		return &transport.OversizedError{Limit: l.maxFrame, Size: len(o.Frame)}
+	if err := l.Refuses(o, "sse", l.maxFrame); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,19 +139,6 @@ func (l *serverLink) signal() {
 	default: // the goroutine has a token already
 	}
 }
-
-// Grant implements transport.Link.
-func (l *serverLink) Grant(stream transport.Stream, frames int) {
-	if stream == transport.Main {
-		l.credit.Grant(frames)
-	}
-}
-
-// Resume implements transport.Link. Main is never lost while the link lives.
-func (l *serverLink) Resume(transport.Stream) {}
-
-// End implements transport.Link. There is no stream but Main.
-func (l *serverLink) End(transport.Stream) {}
 
 // enter makes a POST use the link, and waits for its turn. After it, the caller calls
 // next and leave.

@@ -313,10 +313,10 @@ func TestWhatIsFreeForMessages(t *testing.T) {
 		if small.Held() != held {
 			t.Errorf("a message that was refused takes %d bytes", small.Held()-held)
 		}
-		small.Count(others, 64<<20-held-(64<<10+web.FrameOverhead))
+		small.Extend(others, 64<<20-held-(64<<10+web.FrameOverhead))
 		send(1, 64<<10, nil)
 		send(1, 2<<10, transport.ErrNoRoom)
-		large.Count(others, 64<<20-256<<10)
+		large.Extend(others, 64<<20-256<<10)
 		send(1, 256<<10-web.FrameOverhead, nil)
 		send(1, 64<<10+1, transport.ErrNoRoom)
 		large.Give(others, 1<<20)

@@ -24,7 +24,7 @@ import (
 func TestSendWritesOnItsGoroutine(t *testing.T) {
 	out, in := mustPipe(t)
 	defer closeAll([]*os.File{out, in})
-	w := newWriter(in, Lines, 1<<20) // the test does not call run
+	w := newWriter(in, Lines) // the test does not call run
 	out.SetReadDeadline(time.Now().Add(hangGuard))
 	lines := bufio.NewReader(out)
 	for _, send := range []func(frame string){

@@ -2,7 +2,6 @@ package stdio
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -23,11 +22,12 @@ var errLeft = errors.New("stdio: another goroutine reads")
 // a goroutine. The link that embeds it decides when it ends, and calls Lose.
 type wire struct {
 	parts.Receiver
+	parts.Single
 	reads      parts.Reads
 	in         io.ReadCloser
 	out        io.WriteCloser
+	maxFrame   int
 	skips      bool // after an oversized frame, the wire continues
-	credit     parts.Credit
 	reader     frameReader
 	writer     *writer
 	runner     transport.Runner // the receiver, if it is one; set before there is credit
@@ -51,8 +51,9 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 	}
 	w := &wire{
 		in:        in,
+		maxFrame:  maxFrame,
 		out:       out,
-		writer:    newWriter(out, framing, maxFrame),
+		writer:    newWriter(out, framing),
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
@@ -71,10 +72,10 @@ func (w *wire) LinkTraits() transport.LinkTraits {
 	return transport.LinkTraits{RecordsReads: true, LastRead: w.reads.Last()}
 }
 
-// Send implements transport.Link. There is no stream but Main.
+// Send implements transport.Link.
 func (w *wire) Send(o transport.Outbound) error {
-	if o.Stream != transport.Main {
-		return fmt.Errorf("stdio: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
+	if err := w.Refuses(o, "stdio", w.maxFrame); err != nil {
+		return err
 	}
 	return w.writer.send(o)
 }
@@ -84,19 +85,6 @@ func (w *wire) Flush(int) { w.writer.flush() }
 
 // CloseNow implements transport.Flusher: to close a pipe always waits for the other side.
 func (w *wire) CloseNow() bool { return false }
-
-// Grant implements transport.Link.
-func (w *wire) Grant(stream transport.Stream, frames int) {
-	if stream == transport.Main {
-		w.credit.Grant(frames)
-	}
-}
-
-// Resume implements transport.Link. Main is never lost while the link lives.
-func (w *wire) Resume(transport.Stream) {}
-
-// End implements transport.Link. There is no stream but Main.
-func (w *wire) End(transport.Stream) {}
 
 // start runs the reader and the writer. Each ends with its stream, or when it is
 // stopped. Call closeBoth after both have ended.
@@ -146,11 +134,11 @@ func (w *wire) read(g *readerGoroutine) error {
 
 // takeCredit takes one credit. Before it waits for one, it releases what was collected.
 func (w *wire) takeCredit() bool {
-	if w.credit.TryTake() {
+	if w.Credit.TryTake() {
 		return true
 	}
 	w.release()
-	return w.credit.Take(w.noCredit.Wait(), nil)
+	return w.Credit.Take(w.noCredit.Wait(), nil)
 }
 
 // serve calls the receiver's Serve, which may run a handler. It reports whether this

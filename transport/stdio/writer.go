@@ -24,7 +24,6 @@ type writer struct {
 	to      io.Writer
 	direct  directWriter // nil: a write to the stream may block
 	framing Framing
-	limit   int // the maximum size of a frame, in bytes
 
 	mu       sync.Mutex
 	wake     sync.Cond
@@ -56,16 +55,13 @@ type directWriter interface {
 	Write(text []byte) (n int, err error)
 }
 
-func newWriter(to io.Writer, framing Framing, limit int) *writer {
-	w := &writer{to: to, direct: newDirectWriter(to), framing: framing, limit: limit}
+func newWriter(to io.Writer, framing Framing) *writer {
+	w := &writer{to: to, direct: newDirectWriter(to), framing: framing}
 	w.wake.L = &w.mu
 	return w
 }
 
 func (w *writer) send(o transport.Outbound) error {
-	if len(o.Frame) > w.limit {
-		return &transport.OversizedError{Limit: w.limit, Size: len(o.Frame)}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.finished || w.refusing {

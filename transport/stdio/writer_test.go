@@ -29,7 +29,7 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 		}
 		accepted := rapid.IntRange(0, total).Draw(t, "accepted")
 		pipe := &limitedPipe{room: accepted}
-		w := newWriter(pipe, framing, 4*batchSize)
+		w := newWriter(pipe, framing)
 		if portion := rapid.SampledFrom([]int{0, 1, 7, 1000, batchSize}).Draw(t, "taken at once"); portion > 0 {
 			w.direct = &partialPipe{pipe, portion}
 		}
@@ -105,7 +105,7 @@ func (p *limitedPipe) Write(b []byte) (int, error) {
 // Frames that are queued are written in one write.
 func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
 	pipe := &limitedPipe{room: 1 << 20}
-	w := newWriter(pipe, Lines, 1000)
+	w := newWriter(pipe, Lines)
 	for range 200 {
 		if err := w.send(transport.Outbound{Frame: []byte("1")}); err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestHowFramesAreBatched(t *testing.T) {
 		"long frames":          {ContentLength, []int{most, 5, 3 * most}, []int{most + header(most), 5 + header(5), 3*most + header(3*most)}},
 	} {
 		pipe := &limitedPipe{room: 1 << 30}
-		w := newWriter(pipe, test.framing, 1<<20)
+		w := newWriter(pipe, test.framing)
 		var want []byte
 		for n, size := range test.frames {
 			frame := bytes.Repeat([]byte{'a' + byte(n)}, size)
@@ -178,7 +178,7 @@ func TestWhenSendWritesByItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pipe := &limitedPipe{room: 1 << 30}
-			w := newWriter(io.Discard, Lines, 1<<20)
+			w := newWriter(io.Discard, Lines)
 			w.direct = &partialPipe{pipe, 1 << 30}
 			w.flush()
 			if test.held {
@@ -213,7 +213,7 @@ func TestWhenSendWritesByItself(t *testing.T) {
 // Guarantees: G-0051.3
 func TestFlushWritesWhatWasGathered(t *testing.T) {
 	pipe := &limitedPipe{room: 1 << 20}
-	w := newWriter(pipe, Lines, 1000)
+	w := newWriter(pipe, Lines)
 	w.direct = &partialPipe{pipe, 1 << 20}
 	w.flush()
 	for range fewestGathered - 1 {
@@ -234,7 +234,7 @@ func TestAWriteOfSendThatFails(t *testing.T) {
 	w := newWriter(writerFunc(func(p []byte) (int, error) {
 		t.Errorf("%q is written after an error", p)
 		return len(p), nil
-	}), Lines, 1000)
+	}), Lines)
 	w.direct = &partialPipe{pipe, 1 << 20}
 	for n, want := range []error{nil, nil, transport.ErrClosed} {
 		if err := w.send(transport.Outbound{Tag: transport.Tag(n + 1), Frame: []byte("1")}); err != want {
@@ -254,7 +254,7 @@ func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
 	out, in := mustPipe(t)
 	defer in.Close()
 	defer out.Close()
-	w := newWriter(in, Lines, 1<<20)
+	w := newWriter(in, Lines)
 	ended := make(chan error, 1)
 	go func() { ended <- w.run(func() {}) }()
 	var sent []byte
@@ -287,7 +287,7 @@ func TestWritableComesOnceThereIsRoom(t *testing.T) {
 		w := newWriter(writerFunc(func(b []byte) (int, error) {
 			written <- bytes.Clone(b)
 			return len(b), nil
-		}), Lines, 1<<20)
+		}), Lines)
 		writable := 0
 		ended := make(chan error)
 		go func() { ended <- w.run(func() { writable++ }) }()
@@ -320,7 +320,7 @@ func TestWritableComesOnceThereIsRoom(t *testing.T) {
 //
 // Guarantees: G-0007.1, G-0014.5
 func TestWritableComesOnceAfterTwoWrites(t *testing.T) {
-	w := newWriter(io.Discard, Lines, 1<<20)
+	w := newWriter(io.Discard, Lines)
 	w.direct = &partialPipe{&limitedPipe{}, 0} // full: everything stays in the queue
 	for {
 		if err := w.send(transport.Outbound{Frame: make([]byte, batchSize)}); errors.Is(err, transport.ErrBusy) {

@@ -53,11 +53,11 @@ func (v *violation) Unwrap() error { return v.error }
 
 // A link is one connection. One goroutine reads, in run, and another writes.
 type link struct {
+	parts.Single
 	maxFrame int               // in bytes
 	origin   *transport.Origin // of all messages; nil on a client's link
 	share    *account          // what the client of a Handler takes; nil on a client's link
 	recv     parts.Receiver
-	credit   parts.Credit
 	traffic  traffic
 	conn     *ws.Conn      // set by run
 	wake     chan struct{} // holds a token that makes the writer look
@@ -183,7 +183,7 @@ func (l *link) deliver(kind ws.MessageType, message io.Reader) error {
 	if kind != ws.MessageText {
 		return &violation{errors.New("websocket: the peer sent a binary message, and those of MCP are text"), ws.StatusUnsupportedData}
 	}
-	if !l.credit.Take(l.stopped, nil) {
+	if !l.Credit.Take(l.stopped, nil) {
 		return transport.ErrClosed
 	}
 	frame, err := l.readFrame(message)
@@ -363,13 +363,10 @@ func (l *link) inTime(write func() error) error {
 // Bind implements transport.Link.
 func (l *link) Bind(to transport.Receiver) { l.recv.Bind(to) }
 
-// Send implements transport.Link. There is no stream but Main.
+// Send implements transport.Link.
 func (l *link) Send(o transport.Outbound) error {
-	if o.Stream != transport.Main {
-		return fmt.Errorf("websocket: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
-	}
-	if len(o.Frame) > l.maxFrame {
-		return &transport.OversizedError{Limit: l.maxFrame, Size: len(o.Frame)}
+	if err := l.Refuses(o, "websocket", l.maxFrame); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -386,19 +383,6 @@ func (l *link) Send(o transport.Outbound) error {
 	l.signal()
 	return nil
 }
-
-// Grant implements transport.Link.
-func (l *link) Grant(stream transport.Stream, frames int) {
-	if stream == transport.Main {
-		l.credit.Grant(frames)
-	}
-}
-
-// Resume implements transport.Link. Main is never lost while the link lives.
-func (l *link) Resume(transport.Stream) {}
-
-// End implements transport.Link. There is no stream but Main.
-func (l *link) End(transport.Stream) {}
 
 // Close implements transport.Link. The close frame follows what is queued, and the peer answers it.
 func (l *link) Close(grace time.Duration) error {
