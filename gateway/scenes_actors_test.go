@@ -1,0 +1,167 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/internal/peertest"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// An actor is a client whose frames the scene writes.
+type actor struct {
+	s       *stage
+	name    string
+	version string
+	able    string // its capabilities
+	link    transport.Link
+	next    int
+
+	method, params string // of its last request
+
+	mu     sync.Mutex
+	asked  []jsonrpc.ID // requests of the gateway that wait for an answer
+	state  string       // of the last result that asks
+	cursor string       // of the last result
+}
+
+// enters connects a client. A legacy one shakes hands.
+func (s *stage) enters(name, version, able string) *actor {
+	a := &actor{s: s, name: name, version: version, able: able}
+	who := &transport.Origin{Identity: s.identity, Principal: s.principal}
+	over := inmem.New(func(link transport.Link) {
+		if who.Identity != "" {
+			link = peertest.From(who, link)
+		}
+		s.Server().Accept(link)
+	}, inmem.Options{})
+	link, err := over.Open(context.Background())
+	failOn(s.t, err)
+	a.link = link
+	link.Bind(a)
+	link.Grant(transport.Main, 1<<20)
+	if !protocol.IsModern(version) {
+		a.asks(protocol.MethodInitialize, fmt.Sprintf(`{"protocolVersion":%q,"capabilities":%s,"clientInfo":{"name":%q,"version":"1"}}`, version, able, name))
+		synctest.Wait()
+		a.tells("notifications/initialized", `{}`)
+	}
+	return a
+}
+
+// Receive implements transport.Receiver.
+func (a *actor) Receive(in transport.Inbound) {
+	a.s.Note(a.name, strings.TrimSpace("< "+frameText(in.Frame)))
+	m, err := jsonrpc.Decode(bytes.Clone(in.Frame), jsonrpc.Limits{})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil && m.Kind == jsonrpc.KindRequest {
+		a.asked = append(a.asked, m.ID)
+	}
+	var result struct{ RequestState, NextCursor string }
+	if len(m.Result) > 0 && json.Unmarshal(m.Result, &result) == nil {
+		a.state, a.cursor = result.RequestState, result.NextCursor
+	}
+}
+
+// Lost implements transport.Receiver.
+func (a *actor) Lost(l transport.Loss) { a.s.Note(a.name, "= lost "+reasonOf(l.Reason)) }
+
+func (*actor) Writable()                                    {}
+func (*actor) StreamOpened(transport.Stream, transport.Tag) {}
+func (*actor) StreamLost(transport.StreamLoss)              {}
+func (*actor) Failed(transport.Failure)                     {}
+func (*actor) Ended()                                       {}
+
+// asks sends a request, with these members of _meta. What a modern one says of its client is not shown.
+func (a *actor) asks(method, params string, meta ...string) {
+	a.next++
+	a.method, a.params = method, params
+	all := strings.Join(meta, ",")
+	if a.s.Note(a.name, strings.TrimSpace(fmt.Sprintf("> %d %s %s %s", a.next, method, params, all))); protocol.IsModern(a.version) {
+		meta = append(meta, fmt.Sprintf(`%q:%q`, protocol.MetaProtocolVersion, a.version), fmt.Sprintf(`%q:%s`, protocol.MetaClientCapabilities, a.able),
+			fmt.Sprintf(`%q:{"name":%q,"version":"1"}`, protocol.MetaClientInfo, a.name))
+	}
+	if len(meta) > 0 {
+		params = strings.TrimSuffix(fmt.Sprintf(`{"_meta":{%s},%s`, strings.Join(meta, ","), params[1:]), ",}")
+		if params[len(params)-1] != '}' {
+			params += "}"
+		}
+	}
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, a.next, method, params))
+}
+
+// asksAll sends a request, and waits for the answer. It reads all pages of a list.
+func (a *actor) asksAll(method, params string, meta ...string) {
+	for {
+		a.asks(method, params, meta...)
+		synctest.Wait()
+		a.mu.Lock()
+		cursor := a.cursor
+		a.mu.Unlock()
+		if cursor == "" {
+			return
+		}
+		params = fmt.Sprintf(`{"cursor":%q}`, cursor)
+	}
+}
+
+// calls calls a tool.
+func (a *actor) calls(tool, arguments string, meta ...string) {
+	a.asks(protocol.MethodCallTool, fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments), meta...)
+}
+
+// tells sends a notification.
+func (a *actor) tells(method, params string) {
+	a.s.Note(a.name, "> "+method+" "+params)
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params))
+}
+
+// answers answers the oldest request of the gateway that has no answer.
+func (a *actor) answers(result string) {
+	synctest.Wait()
+	a.mu.Lock()
+	if len(a.asked) == 0 {
+		a.mu.Unlock()
+		a.s.Note(a.name, "is not asked")
+		return
+	}
+	id := a.asked[0]
+	a.asked = a.asked[1:]
+	a.mu.Unlock()
+	kind := "result"
+	if strings.HasPrefix(result, `{"code"`) {
+		kind = "error"
+	}
+	a.s.Note(a.name, fmt.Sprintf("> %s %s %s", id, kind, result))
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%q:%s}`, id.Append(nil), kind, result))
+}
+
+// repeats makes the last request again, with answers to what its result has asked.
+func (a *actor) repeats(answers string) {
+	synctest.Wait()
+	a.mu.Lock()
+	state := a.state
+	a.mu.Unlock()
+	a.asks(a.method, fmt.Sprintf(`%s,"inputResponses":%s,"requestState":%q}`, strings.TrimSuffix(a.params, "}"), answers, state))
+}
+
+func (a *actor) send(frame string) {
+	if err := a.link.Send(transport.Outbound{Frame: []byte(frame)}); err != nil && !errors.Is(err, transport.ErrClosed) {
+		a.s.t.Error(err)
+	}
+}
+
+// leaves ends the connection.
+func (a *actor) leaves() {
+	a.s.Note(a.name, "leaves")
+	a.link.Close(0)
+}
