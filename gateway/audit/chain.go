@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/private"
 )
 
-// append writes one record, and reports whether it is in the file. With Block it tries until Close.
+// append writes one record, and reports whether it is in the file.
 func (t *Trail) append(r Record) bool {
 	r.Version, r.Number, r.Node, r.Previous = Version, t.number+1, t.o.Node, t.last
 	r.Time = r.Time.UTC()
@@ -20,9 +20,25 @@ func (t *Trail) append(r Record) bool {
 		t.o.Log.Error("bowline: a record of the audit trail cannot be encoded", "error", err)
 		return false
 	}
+	if !t.insist(line) {
+		return false
+	}
+	t.number, t.last = r.Number, hashOf(line)
+	t.recent.add(r)
+	t.o.Written(r)
+	if t.o.MaxSize > 0 && t.size > t.o.MaxSize {
+		t.rotate()
+	}
+	return true
+}
+
+// insist appends a line. With Block it tries until Close: what waits for the record does not go on without it.
+func (t *Trail) insist(line []byte) bool {
 	for {
-		if err = t.appendLine(line); err == nil {
-			break
+		err := t.appendLine(line)
+		if err == nil {
+			t.broken = false
+			return true
 		}
 		if !t.broken {
 			t.o.Log.Error("bowline: the audit trail cannot be written", "error", err)
@@ -31,14 +47,6 @@ func (t *Trail) append(r Record) bool {
 			return false
 		}
 	}
-	t.broken = false
-	t.number, t.last = r.Number, hashOf(line)
-	t.recent.add(r)
-	t.o.Written(r)
-	if t.o.MaxSize > 0 && t.size > t.o.MaxSize {
-		t.rotate()
-	}
-	return true
 }
 
 // appendLine appends a line, or nothing: half of it would be taken for a record that was changed.
@@ -116,7 +124,7 @@ func (t *Trail) follow() {
 	t.append(event)
 }
 
-// open finds the end of the chain, and begins a new part of it.
+// open takes the trail for this process, and begins a new part of it.
 func (t *Trail) open() (err error) {
 	switch t.lock, err = private.Lock(t.path + ".lock"); {
 	case errors.Is(err, private.ErrLocked):
@@ -134,14 +142,22 @@ func (t *Trail) open() (err error) {
 		return err
 	}
 	t.use(file)
+	if err := t.begin(file); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	return nil
+}
+
+// begin finds the end of the chain, and adds what has become of it and that a process goes on with it.
+func (t *Trail) begin(file *os.File) error {
 	events, err := t.resume(file)
 	if err != nil {
-		return errors.Join(err, file.Close())
+		return err
 	}
 	for _, event := range append(events, Record{Event: EventStarted}) {
 		event.Time = time.Now()
 		if !t.append(event) {
-			return errors.Join(errors.New("it cannot be written"), file.Close())
+			return errors.New("it cannot be written")
 		}
 	}
 	t.saveHead()
@@ -155,10 +171,7 @@ func (t *Trail) resume(file *os.File) (events []Record, err error) {
 		return nil, err
 	}
 	if len(torn) > 0 {
-		if err := os.WriteFile(fmt.Sprintf("%s.torn-%d", t.path, t.number+1), torn, 0o600); err != nil {
-			return nil, err
-		}
-		if err := t.file.Truncate(t.size); err != nil {
+		if err := t.setAside(torn); err != nil {
 			return nil, err
 		}
 		events = []Record{{Event: EventTorn, Count: uint64(len(torn))}}
@@ -178,6 +191,14 @@ func (t *Trail) resume(file *os.File) (events []Record, err error) {
 		t.number, t.last = h.Number, h.Hash
 	}
 	return events, nil
+}
+
+// setAside moves what a process that was killed has left of a line into a file of its own: it may be wanted, and no record can follow it.
+func (t *Trail) setAside(torn []byte) error {
+	if err := os.WriteFile(fmt.Sprintf("%s.torn-%d", t.path, t.number+1), torn, 0o600); err != nil {
+		return err
+	}
+	return t.file.Truncate(t.size)
 }
 
 func (t *Trail) readAll(file *os.File) (torn []byte, err error) {

@@ -92,13 +92,7 @@ func verify(path string, key []byte) (s Summary, err error) {
 	if err := v.file(newest, path); err != nil {
 		return v.Summary, err
 	}
-	if unknown != nil {
-		return v.Summary, &BrokenError{path + headEnd, 1, v.Last, "the end may be missing; whoever copies a trail copies this file, too: " + unknown.Error()}
-	}
-	if h.Number > v.Last || h.Number == v.Last && h.Hash != v.hash {
-		return v.Summary, &BrokenError{path, v.lines + 1, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", h.Number)}
-	}
-	return v.Summary, nil
+	return v.Summary, v.end(path, h, unknown)
 }
 
 // verifying is a chain as far as it was read.
@@ -144,6 +138,18 @@ func (v *verifying) file(file io.Reader, path string) error {
 		return &BrokenError{path, all.at + 1, v.Last, "the line is not complete"}
 	}
 	return all.err
+}
+
+// end compares the newest record with what was noted of it, unless that is unknown: a chain whose end is missing is right up to there.
+func (v *verifying) end(path string, noted head, unknown error) error {
+	switch {
+	case unknown != nil:
+		return &BrokenError{path + headEnd, 1, v.Last, "the end may be missing; whoever copies a trail copies this file, too: " + unknown.Error()}
+	case noted.Number > v.Last || noted.Number == v.Last && noted.Hash != v.hash:
+		return &BrokenError{path, v.lines + 1, v.Last, fmt.Sprintf("the newest record was %d: the end is missing", noted.Number)}
+	default:
+		return nil
+	}
 }
 
 // follows says why a record cannot be the next one of the chain.

@@ -75,17 +75,10 @@ func (c *Clients) enter(ctx context.Context, at *Server, rule *Rule, r Request) 
 	if refused := c.spend(time.Now(), rule, r); refused != nil {
 		return nil, refused
 	}
-	underWay, places := rule.InFlight > 0, rule.Concurrency // the rule of the next file may be another one
-	if underWay && !c.underWay.Enter(r.Client, rule.InFlight) {
-		return nil, &Refusal{Why: fmt.Sprintf("at most %d requests of one client may be under way, and as many are", rule.InFlight)}
-	}
-	leave := func() {
-		if underWay {
-			c.underWay.Leave(r.Client)
-		}
-	}
-	if places == 0 {
-		return leave, nil
+	leave, refused := c.begin(rule, r.Client)
+	places := rule.Concurrency
+	if refused != nil || places == 0 {
+		return leave, refused
 	}
 	if err := at.Turns.Enter(ctx, r.Client, places); err != nil {
 		leave()
@@ -95,6 +88,17 @@ func (c *Clients) enter(ctx context.Context, at *Server, rule *Rule, r Request) 
 		at.Turns.Leave()
 		leave()
 	}, nil
+}
+
+// begin counts a request among those of its client that are under way, until it leaves: by then the rule of the next file may be another one.
+func (c *Clients) begin(rule *Rule, client string) (leave func(), refused *Refusal) {
+	if rule.InFlight == 0 {
+		return func() {}, nil
+	}
+	if !c.underWay.Enter(client, rule.InFlight) {
+		return nil, &Refusal{Why: fmt.Sprintf("at most %d requests of one client may be under way, and as many are", rule.InFlight)}
+	}
+	return func() { c.underWay.Leave(client) }, nil
 }
 
 // spend takes a request from what its client may ask in a minute. A call that is refused because of its tool is none that the client has made.

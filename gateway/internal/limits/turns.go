@@ -85,6 +85,13 @@ func (t *Turns) enter(client string, places int) (*turn, error) {
 	case t.waiting >= mostWaiting, len(t.of[client]) >= mostWaitingOfOne:
 		return nil, ErrCrowded
 	}
+	mine := t.queue(client)
+	t.grant() // there may be more places than before
+	return mine, nil
+}
+
+// queue lets a request wait behind the others of its client, whose turn is the last one if it has none yet.
+func (t *Turns) queue(client string) *turn {
 	if t.of == nil {
 		t.of = make(map[string][]*turn)
 	}
@@ -94,8 +101,7 @@ func (t *Turns) enter(client string, places int) (*turn, error) {
 	}
 	t.of[client] = append(t.of[client], mine)
 	t.waiting++
-	t.grant() // there may be more places than before
-	return mine, nil
+	return mine
 }
 
 // grant gives each free place to the oldest request of the client whose turn it is.

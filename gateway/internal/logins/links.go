@@ -128,20 +128,15 @@ func (p *Pages) Open(login Login) (*Link, error) {
 	if p.closed {
 		return nil, ErrClosed
 	}
-	now, ofUser := time.Now(), 0
-	for l := range p.open {
-		if l.login.User != login.User {
-			continue
-		}
-		if ofUser++; l.login.Server == login.Server && l.login.Wants == login.Wants && l.cancel == nil && l.ends.Sub(now) > Life/2 {
-			return l, nil
-		}
+	same, ofUser := p.find(login)
+	if same != nil {
+		return same, nil
 	}
 	if ofUser >= mostOfUser || len(p.open) >= mostOfAll {
 		return nil, ErrFull
 	}
 	secret := nodename.Join(p.node, newSecret())
-	l := &Link{URL: p.at + "/" + secret, ID: rand.Text(), login: login, ends: now.Add(Life), done: make(chan struct{})}
+	l := &Link{URL: p.at + "/" + secret, ID: rand.Text(), login: login, ends: time.Now().Add(Life), done: make(chan struct{})}
 	l.expires = time.AfterFunc(Life, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -151,6 +146,20 @@ func (p *Pages) Open(login Login) (*Link, error) {
 	})
 	p.open[l], p.unused[digestOf(secret)] = true, l
 	return l, nil
+}
+
+// find returns the link that who wants a login shares with others, or else how many its user has. The caller holds mu.
+func (p *Pages) find(login Login) (same *Link, ofUser int) {
+	now := time.Now()
+	for l := range p.open {
+		if l.login.User != login.User {
+			continue
+		}
+		if ofUser++; l.login.Server == login.Server && l.login.Wants == login.Wants && l.cancel == nil && l.ends.Sub(now) > Life/2 {
+			return l, ofUser
+		}
+	}
+	return nil, ofUser
 }
 
 // Own returns the link to the logins of a user, for ten minutes. He has one: while nobody has used it, he gets the same one, unless its end is near, and otherwise a new one ends that before. The error is
@@ -198,7 +207,7 @@ func (p *Pages) end(l *Link, err error) {
 	p.remove(l, err)
 }
 
-// visit returns the Visit of a login. The state that is known to nobody but the browser and who has sent it away names the login when it comes back.
+// visit returns the Visit of a login.
 func (p *Pages) visit(l *Link) Visit {
 	return func(ctx context.Context, start func(context.Context, string) (*url.URL, error)) (*url.URL, error) {
 		address, err := start(ctx, p.at+"/"+callback)
@@ -209,15 +218,7 @@ func (p *Pages) visit(l *Link) Visit {
 		if text == "" {
 			return nil, errNoState
 		}
-		state := digestOf(text)
-		p.mu.Lock()
-		p.states[state] = l
-		p.mu.Unlock()
-		defer func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			delete(p.states, state)
-		}()
+		defer p.expect(l, digestOf(text))()
 		select {
 		case l.address <- address:
 		default:
@@ -229,6 +230,18 @@ func (p *Pages) visit(l *Link) Visit {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+}
+
+// expect lets a state name a login when the browser comes back, until it is forgotten. Nobody knows the state but the browser and who has sent it away.
+func (p *Pages) expect(l *Link, state digest) (forget func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.states[state] = l
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.states, state)
 	}
 }
 

@@ -92,12 +92,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		to.ServeHTTP(w, r)
 		return
 	}
-	header := w.Header()
-	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
-	header.Set("Cache-Control", "no-store")
-	header.Set("Referrer-Policy", "same-origin") // with "no-referrer" the form would have no origin: without TLS nothing else shows that it is of this page
-	header.Set("X-Content-Type-Options", "nosniff")
+	protect(w.Header())
 	// The link says whether it leads to a login or to those that there are: nobody can make one of the other from it.
 	l, _ := p.own.look(name, "", false)
 	own := l != nil
@@ -113,9 +108,18 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && name != callback:
 		p.start(w, r, name)
 	default:
-		header.Set("Allow", "GET, POST")
+		w.Header().Set("Allow", "GET, POST")
 		say(w, http.StatusMethodNotAllowed, noLink)
 	}
+}
+
+// protect sets the headers of every page: nothing else may be in it, or around it, and nobody keeps it.
+func protect(header http.Header) {
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "same-origin") // with "no-referrer" the form would have no origin: without TLS nothing else shows that it is of this page
+	header.Set("X-Content-Type-Options", "nosniff")
 }
 
 // elsewhere returns what forwards a request to the node that has the login: that of the link, or, when the browser comes back, of its cookie. Nobody has checked the name, but a node that has its own serves it.
@@ -170,21 +174,30 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, secret string) {
 	login.begin(w)
 }
 
-// start begins a login, and sends the browser away. The cookie shows that this browser was shown what the user agrees to: no other site can send the form.
-func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
+// agreed begins the login to which the user of a browser agrees, or refuses that and returns nil. The cookie shows that this browser was shown what it is: no other
+// site can send the form.
+func (p *Pages) agreed(w http.ResponseWriter, r *http.Request, secret string) *Link {
 	login, ok := p.look(secret)
 	if p.isFromElsewhere(r) {
 		p.refuse(w, r, http.StatusForbidden, noLink, login.User, otherSite)
-		return
+		return nil
 	}
 	cookie := p.cookieOf(r)
 	if ok && cookie == "" {
 		p.refuse(w, r, http.StatusForbidden, another, login.User, otherBrowser)
-		return
+		return nil
 	}
 	l := p.begin(secret, cookie)
 	if l == nil {
 		p.refuse(w, r, http.StatusNotFound, noLink, "", noSuchLink)
+	}
+	return l
+}
+
+// start begins a login, and sends the browser away.
+func (p *Pages) start(w http.ResponseWriter, r *http.Request, secret string) {
+	l := p.agreed(w, r, secret)
+	if l == nil {
 		return
 	}
 	select {
@@ -245,35 +258,43 @@ func (p *Pages) showOwn(w http.ResponseWriter, r *http.Request, secret string) {
 	}
 }
 
-// endOwn ends the login at the server that a form names. Whoever leaves before it has ended has meant it all the same.
-func (p *Pages) endOwn(w http.ResponseWriter, r *http.Request, secret string) {
+// mayEnd returns whose logins a form may end, or refuses it and returns nil.
+func (p *Pages) mayEnd(w http.ResponseWriter, r *http.Request, secret string) *Owner {
 	if p.isFromElsewhere(r) {
 		var user string
 		if l, _ := p.own.look(secret, "", false); l != nil {
 			user = l.owner.User
 		}
 		p.refuse(w, r, http.StatusForbidden, noLink, user, otherSite)
-		return
+		return nil
 	}
 	cookie := p.cookieOf(r)
 	l, may := p.own.look(secret, cookie, true)
 	switch {
 	case l == nil:
 		p.refuse(w, r, http.StatusNotFound, noLink, "", noSuchLink)
-		return
 	case cookie == "":
 		p.refuse(w, r, http.StatusForbidden, another, l.owner.User, otherBrowser)
-		return
 	case !may:
 		p.refuse(w, r, http.StatusNotFound, noLink, l.owner.User, otherBrowser)
+	default:
+		return &l.owner
+	}
+	return nil
+}
+
+// endOwn ends the login at the server that a form names. Whoever leaves before it has ended has meant it all the same.
+func (p *Pages) endOwn(w http.ResponseWriter, r *http.Request, secret string) {
+	of := p.mayEnd(w, r, secret)
+	if of == nil {
 		return
 	}
 	// What has begun is not cut when the browser leaves: the login might be removed then, and its tokens not be revoked.
 	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
 	ctx, cancel := context.WithTimeout(p.ctx, endTime)
 	defer cancel()
-	status, text := l.owner.endAt(ctx, r.PostFormValue("server"))
-	writeOwn(ctx, w, status, &l.owner, text)
+	status, text := of.endAt(ctx, r.PostFormValue("server"))
+	writeOwn(ctx, w, status, of, text)
 }
 
 // endAt ends the login at a server, and returns what the browser is told. A form may name anything, and a page that is shown in two

@@ -96,6 +96,14 @@ type arguments struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
+// most returns how many tools are listed at most.
+func (a *arguments) most() int {
+	if a.Limit == nil {
+		return byDefault
+	}
+	return int(min(max(*a.Limit, 1), mostFound))
+}
+
 // A match is a tool in the list of what was found.
 type match struct {
 	Name        string   `json:"name"`
@@ -104,23 +112,24 @@ type match struct {
 	ReadOnly    bool     `json:"readOnly,omitzero"`
 }
 
+// summary returns what a list of what was found says of a tool: enough to choose by, and no more.
+func summary(item catalogue.Item) match {
+	tool := decode(item.Raw)
+	return match{item.Name, beginning(tool.Description), fitting(tool.parameters()), item.ReadOnly}
+}
+
 func (e *Endpoint) find(ctx context.Context, given arguments) (json.RawMessage, error) {
 	if given.Query == "" {
 		return failed("find_tools needs a query: a few words that say what the tool is to do")
 	}
-	most := byDefault
-	if given.Limit != nil {
-		most = int(min(max(*given.Limit, 1), mostFound))
-	}
 	known := e.indexed(e.Snapshot(ctx))
-	found := known.index.Find(given.Query, most, known.hidden(e.visible(ctx)))
+	found := known.index.Find(given.Query, given.most(), known.hidden(e.visible(ctx)))
+	if len(found) == 0 {
+		return text("No tool has any of these words. Try others, or fewer: names of things, such as issue, file or page.")
+	}
 	matches := make([]match, len(found))
 	for i, at := range found {
-		tool := decode(known.items[at].Raw)
-		matches[i] = match{known.items[at].Name, beginning(tool.Description), fitting(tool.parameters()), known.items[at].ReadOnly}
-	}
-	if len(matches) == 0 {
-		return text("No tool has any of these words. Try others, or fewer: names of things, such as issue, file or page.")
+		matches[i] = summary(known.items[at])
 	}
 	all, err := protocol.Marshal(matches)
 	if err != nil {
@@ -178,6 +187,16 @@ func (e *Endpoint) visible(ctx context.Context) func(catalogue.Item) bool {
 	return e.Visible(ctx)
 }
 
+// documentsOf returns what is searched of tools.
+func documentsOf(items []catalogue.Item) []Document {
+	all := make([]Document, len(items))
+	for i, item := range items {
+		tool := decode(item.Raw)
+		all[i] = Document{item.Name, tool.Title, tool.Description, tool.parameters()}
+	}
+	return all
+}
+
 // indexed returns the index of a snapshot, or that of an earlier one if a server changes its tools all the time.
 func (e *Endpoint) indexed(now *catalogue.Snapshot) *indexed {
 	e.mu.Lock()
@@ -191,12 +210,7 @@ func (e *Endpoint) indexed(now *catalogue.Snapshot) *indexed {
 		e.last.of = now
 		return e.last
 	}
-	all := make([]Document, len(items))
-	for i, item := range items {
-		tool := decode(item.Raw)
-		all[i] = Document{item.Name, tool.Title, tool.Description, tool.parameters()}
-	}
-	e.last = &indexed{items: items, index: New(all), of: now}
+	e.last = &indexed{items: items, index: New(documentsOf(items)), of: now}
 	done := time.Now()
 	e.last.until = done.Add(indexingDivisor * done.Sub(began))
 	return e.last

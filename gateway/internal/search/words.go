@@ -23,33 +23,37 @@ var empty = map[string]bool{
 	"me": true, "my": true, "of": true, "on": true, "or": true, "that": true, "the": true, "this": true, "to": true, "with": true, "you": true,
 }
 
-// wordsOf returns the words of a text, in lower case and without endings: also those that are joined as in create_issue, createIssue and OAuth2.
+// wordsOf returns the words of a text that say something, without endings.
 func wordsOf(text string) (words []string) {
-	text = text[:min(len(text), longestText)]
+	split(text[:min(len(text), longestText)], func(word []rune) {
+		if w := stem(string(word[:min(len(word), longestWord)])); !empty[w] {
+			words = append(words, w)
+		}
+	})
+	return words
+}
+
+// split finds the words of a text, in lower case: also those that are joined as in create_issue, createIssue and OAuth2. Each is in memory that is used again.
+func split(text string, found func(word []rune)) {
 	var word []rune
 	end := func() {
 		if len(word) > 0 {
-			if w := stem(string(word[:min(len(word), longestWord)])); !empty[w] {
-				words = append(words, w)
-			}
+			found(word)
 			word = word[:0]
 		}
 	}
 	before := ' '
 	for _, r := range text {
-		switch {
-		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+		separates := !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		if separates || unicode.IsUpper(r) && unicode.IsLower(before) || unicode.IsDigit(r) != unicode.IsDigit(before) {
 			end()
-		case unicode.IsUpper(r) && unicode.IsLower(before), unicode.IsDigit(r) != unicode.IsDigit(before):
-			end()
-			fallthrough
-		default:
+		}
+		if !separates {
 			word = append(word, unicode.ToLower(r))
 		}
 		before = r
 	}
 	end()
-	return words
 }
 
 // stem removes what English adds to a noun in the plural, or to a verb. It need not be right, only the same for the query and the tool.

@@ -114,25 +114,31 @@ func (s *Shared) update(ctx context.Context, of document, change func(*document)
 		if err := wait.Sleep(ctx, pause); err != nil {
 			return d, err
 		}
-		d, revision, err := s.load(ctx, of)
-		if err != nil {
-			return d, err
-		}
-		if d.Version == 0 {
-			d = document{Server: of.Server, Identity: of.Identity, Kind: of.Kind}
-		}
-		if !change(&d) {
-			return d, nil
-		}
-		d.Version = version
-		value, err := d.encode()
-		if err != nil {
-			return d, err
-		}
-		if saved, err := s.store.Save(ctx, of.key(), value, revision); saved || err != nil {
+		if d, done, err := s.tryUpdate(ctx, of, change); done || err != nil {
 			return d, err
 		}
 	}
+}
+
+// tryUpdate does what update does, once. It is not done if somebody else has changed the document meanwhile.
+func (s *Shared) tryUpdate(ctx context.Context, of document, change func(*document) bool) (d document, done bool, err error) {
+	d, revision, err := s.load(ctx, of)
+	if err != nil {
+		return d, false, err
+	}
+	if d.Version == 0 {
+		d = document{Server: of.Server, Identity: of.Identity, Kind: of.Kind}
+	}
+	if !change(&d) {
+		return d, true, nil
+	}
+	d.Version = version
+	value, err := d.encode()
+	if err != nil {
+		return d, false, err
+	}
+	done, err = s.store.Save(ctx, of.key(), value, revision)
+	return d, done, err
 }
 
 // pin pins what the store has not pinned yet, as this node had it or else as it was seen, and what is approved, for all gateways, and takes over what the pins are then. If the store

@@ -213,14 +213,19 @@ func (s *Shared) pinned(of catalogue.Server, d document) {
 
 // listed takes over a list that another gateway has of a server. This node believes its own connection more.
 func (s *Shared) listed(of catalogue.Server, d document) {
-	s.mu.Lock()
-	s.has[d.key()] = d.digest()
-	s.mu.Unlock()
+	s.note(d)
 	list := catalogue.List{Entries: d.Entries, At: d.At, TTL: max(d.TTL, 0), Private: d.Private}
 	isAway := s.IsAway(of.Name)
 	if s.known.LearnFromOther(of, d.Kind, list, func(own catalogue.List) bool { return isAway && d.At.After(own.At) }) {
 		s.Learned(d.Kind)
 	}
+}
+
+// note notes what the store has.
+func (s *Shared) note(d document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has[d.key()] = d.digest()
 }
 
 // serve does what is to be done, and again what has failed, until Close.
@@ -234,21 +239,26 @@ func (s *Shared) serve() {
 		case <-s.kick:
 		case <-timer.C:
 		}
-		s.mu.Lock()
-		all := s.work
-		s.work = make(map[string]*work)
-		s.mu.Unlock()
-		var failed bool
-		for _, w := range all {
-			failed = !s.do(w) || failed
-		}
-		if failed {
+		if !s.doAll() {
 			timer.Reset(retryEvery)
 		}
 	}
 }
 
-// do does what is to be done about a server. What fails is to be done again, if the server is still there.
+// doAll does what is to be done about each server now. It reports false if some of it is to be done again.
+func (s *Shared) doAll() (done bool) {
+	s.mu.Lock()
+	all := s.work
+	s.work = make(map[string]*work)
+	s.mu.Unlock()
+	done = true
+	for _, w := range all {
+		done = s.do(w) && done
+	}
+	return done
+}
+
+// do does what is to be done about a server. What fails is to be done again.
 func (s *Shared) do(w *work) (done bool) {
 	learn := w.learn && s.learn(w.of) != nil
 	var kinds []catalogue.Kind
@@ -260,18 +270,23 @@ func (s *Shared) do(w *work) (done bool) {
 	if s.ctx.Err() != nil || !learn && len(kinds) == 0 {
 		return true
 	}
+	s.again(w.of, learn, kinds)
+	return false
+}
+
+// again notes what has failed, unless there is more to do about another server of that name by now.
+func (s *Shared) again(of catalogue.Server, learn bool, tell []catalogue.Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.work[w.of.Name] == nil {
-		s.work[w.of.Name] = &work{of: w.of, tell: make(map[catalogue.Kind]bool)}
+	if s.work[of.Name] == nil {
+		s.work[of.Name] = &work{of: of, tell: make(map[catalogue.Kind]bool)}
 	}
-	if again := s.work[w.of.Name]; again.of.Identity == w.of.Identity {
+	if again := s.work[of.Name]; again.of.Identity == of.Identity {
 		again.learn = again.learn || learn
-		for _, kind := range kinds {
+		for _, kind := range tell {
 			again.tell[kind] = true
 		}
 	}
-	return false
 }
 
 // learn takes over what the store knows of a server.
@@ -298,6 +313,15 @@ func (s *Shared) learn(of catalogue.Server) error {
 	return nil
 }
 
+// replace puts a list of this node in the place of that in the store, unless they are the same, or a node that has the server now has told it later.
+func (s *Shared) replace(d *document, own document) bool {
+	if d.Version != 0 && d.digest() == own.digest() || d.At.After(own.At) && s.IsAway(own.Server) {
+		return false
+	}
+	d.At, d.TTL, d.Private, d.Entries = own.At, own.TTL, own.Private, own.Entries
+	return true
+}
+
 // tell writes a list of this node, unless the store has it.
 func (s *Shared) tell(of catalogue.Server, kind catalogue.Kind) error {
 	list, isKnown := s.known.Snapshot().ListOf(of, kind)
@@ -311,20 +335,12 @@ func (s *Shared) tell(of catalogue.Server, kind catalogue.Kind) error {
 	if has == own.digest() {
 		return nil
 	}
-	d, err := s.update(s.ctx, own, func(d *document) bool {
-		if d.Version != 0 && d.digest() == own.digest() || d.At.After(own.At) && s.IsAway(of.Name) {
-			return false
-		}
-		d.At, d.TTL, d.Private, d.Entries = own.At, own.TTL, own.Private, own.Entries
-		return true
-	})
+	d, err := s.update(s.ctx, own, func(d *document) bool { return s.replace(d, own) })
 	if errors.Is(err, errTooLarge) {
 		s.log.Warn("bowline: a list is too long for the other gateways of the cluster", "server", of.Name, "list", kind, "error", err)
 	}
 	if err == nil {
-		s.mu.Lock()
-		s.has[d.key()] = d.digest()
-		s.mu.Unlock()
+		s.note(d)
 	}
 	return err
 }
