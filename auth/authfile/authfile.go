@@ -59,14 +59,8 @@ func Logins(o Options) func(*mcpjson.Server) (sessions.Login, error) {
 // For returns the options of the login to one server. It fails if the server is not
 // reached over HTTP.
 func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
-	var url string
-	var http *http.Client
-	switch t := server.Transport.(type) {
-	case *streamable.Client:
-		url, http = t.URL, t.HTTP
-	case *sse.Client:
-		url, http = t.URL, t.HTTP
-	default:
+	url, client, ok := endpointOf(server)
+	if !ok {
 		return auth.Options{}, fmt.Errorf("authfile: server %q is not reached over HTTP", server.Name)
 	}
 	settings := server.Settings.Auth
@@ -75,7 +69,7 @@ func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
 	}
 	made := o.Defaults
 	made.Resource = url
-	made.Guard = guard.New(guard.Options{Endpoint: url, AllowHosts: settings.AllowHosts, TLS: tlsOf(http)})
+	made.Guard = guard.New(guard.Options{Endpoint: url, AllowHosts: settings.AllowHosts, TLS: tlsOf(client)})
 	made.Offline = settings.Offline == nil || *settings.Offline
 	if settings.MetadataURL != "" {
 		made.MetadataURL = settings.MetadataURL
@@ -90,6 +84,24 @@ func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
 	if wanted := settings.Scopes; wanted != nil {
 		made.Scopes = func([]string) []string { return wanted }
 	}
+	o.choose(&made, settings)
+	return made, nil
+}
+
+// endpointOf returns where a server is reached over HTTP, and by what client; ok is false if it is not.
+func endpointOf(server *mcpjson.Server) (url string, client *http.Client, ok bool) {
+	switch t := server.Transport.(type) {
+	case *streamable.Client:
+		return t.URL, t.HTTP, true
+	case *sse.Client:
+		return t.URL, t.HTTP, true
+	default:
+		return "", nil, false
+	}
+}
+
+// choose sets how to log in: with a browser on this machine, if that is possible, or as the settings say.
+func (o Options) choose(made *auth.Options, settings *mcpjson.Auth) {
 	if o.Loopback != nil {
 		loopback := *o.Loopback
 		if settings.Port != 0 {
@@ -107,7 +119,6 @@ func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
 	case "authorization_code":
 		made.Grant = nil
 	}
-	return made, nil
 }
 
 // tlsOf returns how certificates of the server are checked, which holds for its

@@ -57,18 +57,7 @@ func (a *Answer) write(w http.ResponseWriter, r *http.Request) {
 		w.Header()[name] = values
 	}
 	if a.Redirect != "" {
-		target, err := url.Parse(a.Redirect)
-		if err != nil {
-			http.Error(w, "the redirect URI is no URL", http.StatusInternalServerError)
-			return
-		}
-		query := target.Query()
-		for name, values := range a.Query {
-			query[name] = values
-		}
-		target.RawQuery = query.Encode()
-		w.Header().Set("Location", target.String())
-		w.WriteHeader(http.StatusFound)
+		a.redirect(w)
 		return
 	}
 	body := a.Body
@@ -84,6 +73,22 @@ func (a *Answer) write(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(a.Status)
 	w.Write(body)
+}
+
+// redirect sends the browser on.
+func (a *Answer) redirect(w http.ResponseWriter) {
+	target, err := url.Parse(a.Redirect)
+	if err != nil {
+		http.Error(w, "the redirect URI is no URL", http.StatusInternalServerError)
+		return
+	}
+	query := target.Query()
+	for name, values := range a.Query {
+		query[name] = values
+	}
+	target.RawQuery = query.Encode()
+	w.Header().Set("Location", target.String())
+	w.WriteHeader(http.StatusFound)
 }
 
 // A Request is a request that a Server has received.

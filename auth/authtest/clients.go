@@ -63,6 +63,21 @@ func (c Client) allows(redirect string) bool {
 	})
 }
 
+// redirectProblem says what is wrong with the redirect URIs of a client that registers.
+func (c *Client) redirectProblem() string {
+	for _, redirect := range c.Redirects {
+		u, err := url.Parse(redirect)
+		loopback := err == nil && (u.Hostname() == "127.0.0.1" || u.Hostname() == "::1" || u.Hostname() == "localhost")
+		switch {
+		case err != nil || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback):
+			return "redirect_uris must be https or loopback"
+		case loopback && u.Scheme == "http" && c.ApplicationType != "native": // OpenID Connect registration: web is the default
+			return "a loopback redirect needs application_type native"
+		}
+	}
+	return ""
+}
+
 // register serves RFC 7591.
 func (s *Server) register(r *Request) *Answer {
 	var c Client
@@ -72,21 +87,19 @@ func (s *Server) register(r *Request) *Answer {
 	if !slices.Contains(authMethods(), c.auth()) {
 		return refuse(http.StatusBadRequest, "invalid_client_metadata", "token_endpoint_auth_method is not supported")
 	}
-	for _, redirect := range c.Redirects {
-		u, err := url.Parse(redirect)
-		loopback := err == nil && (u.Hostname() == "127.0.0.1" || u.Hostname() == "::1" || u.Hostname() == "localhost")
-		switch {
-		case err != nil || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback):
-			return refuse(http.StatusBadRequest, "invalid_redirect_uri", "redirect_uris must be https or loopback")
-		case loopback && u.Scheme == "http" && c.ApplicationType != "native": // OpenID Connect registration: web is the default
-			return refuse(http.StatusBadRequest, "invalid_redirect_uri", "a loopback redirect needs application_type native")
-		}
+	if problem := c.redirectProblem(); problem != "" {
+		return refuse(http.StatusBadRequest, "invalid_redirect_uri", problem)
 	}
 	c.ID, c.Auth = "client-"+random(), c.auth()
 	if c.Auth == authBasic || c.Auth == authPost {
 		c.Secret = "secret-" + random()
 	}
 	s.clients[c.ID] = c
+	return created(c)
+}
+
+// created tells a client what was registered, as an object that a Lie can change.
+func created(c Client) *Answer {
 	text, err := json.Marshal(c)
 	object := map[string]any{}
 	if err != nil || json.Unmarshal(text, &object) != nil {

@@ -119,6 +119,11 @@ func (s *Server) token(r *Request) *Answer {
 	if target := r.Form.Get("resource"); target != "" && target != s.options.Resource && grantType != grantExchange {
 		return refuse(http.StatusBadRequest, "invalid_target", "resource is unknown")
 	}
+	return s.give(r, c, grantType, jkt)
+}
+
+// give serves a client that is known.
+func (s *Server) give(r *Request, c Client, grantType, jkt string) *Answer {
 	switch grantType {
 	case grantCode:
 		return s.redeem(r, c, jkt)
@@ -195,8 +200,13 @@ func (s *Server) exchange(r *Request, c Client) *Answer {
 	} else if kind == typeToken || !s.verify(r.Form.Get("subject_token"), &claims) || claims.Issuer != s.Issuer() {
 		return refuse(http.StatusBadRequest, "invalid_grant", "the subject token is not valid")
 	}
+	return s.assert(r, c, claims.Subject)
+}
+
+// assert gives an identity assertion of a subject to a client.
+func (s *Server) assert(r *Request, c Client, subject string) *Answer {
 	now := time.Now()
-	object := map[string]any{"iss": s.Issuer(), "sub": claims.Subject, "aud": r.Form.Get("audience"), "client_id": c.ID, "jti": random(),
+	object := map[string]any{"iss": s.Issuer(), "sub": subject, "aud": r.Form.Get("audience"), "client_id": c.ID, "jti": random(),
 		"iat": now.Unix(), "exp": now.Add(5 * time.Minute).Unix()}
 	for _, name := range []string{"resource", "scope"} {
 		if value := r.Form.Get(name); value != "" {

@@ -53,27 +53,29 @@ func (s *Server) RotateNonce() {
 	s.nonce = random()
 }
 
+// challenge asks for a token. The code says what is wrong with the one that came.
+func (s *Server) challenge(request *Request, code string) *Answer {
+	a := succeed(map[string]any{"error": code})
+	a.Status, a.Request = http.StatusUnauthorized, request
+	challenge := `Bearer resource_metadata="` + s.URL(ResourceMetadata) + `"`
+	if code != "" {
+		challenge += `, error="` + code + `"`
+	}
+	a.Header.Set("WWW-Authenticate", challenge)
+	return a
+}
+
 func (s *Server) admit(r *http.Request) *Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	request := &Request{Host: s.base, Endpoint: Challenge, Method: r.Method, URL: r.URL, Header: r.Header.Clone()}
-	refuse := func(code string) *Answer {
-		a := succeed(map[string]any{"error": code})
-		a.Status, a.Request = http.StatusUnauthorized, request
-		challenge := `Bearer resource_metadata="` + s.URL(ResourceMetadata) + `"`
-		if code != "" {
-			challenge += `, error="` + code + `"`
-		}
-		a.Header.Set("WWW-Authenticate", challenge)
-		return a
-	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token == "" {
-		return refuse("")
+		return s.challenge(request, "")
 	}
 	known := s.lookUp(token)
 	if known == nil || known.grant.resource != s.options.Resource || (known.jkt != "") != strings.EqualFold(scheme, "DPoP") {
-		return refuse("invalid_token")
+		return s.challenge(request, "invalid_token")
 	}
 	if known.jkt == "" {
 		return nil
@@ -85,9 +87,44 @@ func (s *Server) admit(r *http.Request) *Answer {
 		refused.Header.Set("WWW-Authenticate", `DPoP error="`+refused.Object["error"].(string)+`"`)
 		return refused
 	case jkt != known.jkt:
-		return refuse("invalid_token")
+		return s.challenge(request, "invalid_token")
 	}
 	return nil
+}
+
+// proofClaims are the claims of a proof.
+type proofClaims struct {
+	jwt.Claims
+	Method string `json:"htm"`
+	URL    string `json:"htu"`
+	Hash   string `json:"ath"`
+	Nonce  string `json:"nonce"`
+}
+
+// readProof returns the claims of a proof, and the key that is in it and has signed them; nil if it is none.
+func readProof(text string) (claims proofClaims, key *jose.JSONWebKey) {
+	proof, err := jwt.ParseSigned(text, asymmetric())
+	if err != nil {
+		return claims, nil
+	}
+	header := proof.Headers[0]
+	key = header.JSONWebKey
+	if header.ExtraHeaders[jose.HeaderType] != "dpop+jwt" || key == nil || !key.IsPublic() || proof.Claims(key.Key, &claims) != nil {
+		return claims, nil
+	}
+	return claims, key
+}
+
+// prove reports whether the claims are those of a request that is made now.
+func (c *proofClaims) prove(method, target, token string) bool {
+	asked, err := url.Parse(c.URL)
+	if err != nil || c.IssuedAt == nil {
+		return false
+	}
+	asked.RawQuery, asked.Fragment = "", ""
+	hash := sha256.Sum256([]byte(token))
+	return c.Method == method && asked.String() == target && c.ID != "" && time.Since(c.IssuedAt.Time()).Abs() <= 5*time.Minute &&
+		(token == "" || c.Hash == base64.RawURLEncoding.EncodeToString(hash[:]))
 }
 
 // proof checks the DPoP proof of a request (RFC 9449 §4.3) and returns the thumbprint of
@@ -98,34 +135,8 @@ func (s *Server) proof(r *Request, method, target, token string) (jkt string, re
 		return "", nil
 	}
 	refused = refuse(http.StatusBadRequest, "invalid_dpop_proof", "the proof is not valid")
-	proof, err := jwt.ParseSigned(values[0], asymmetric())
-	if err != nil || len(values) > 1 {
-		return "", refused
-	}
-	header := proof.Headers[0]
-	var claims struct {
-		jwt.Claims
-		Method string `json:"htm"`
-		URL    string `json:"htu"`
-		Hash   string `json:"ath"`
-		Nonce  string `json:"nonce"`
-	}
-	key := header.JSONWebKey
-	if header.ExtraHeaders[jose.HeaderType] != "dpop+jwt" || key == nil || !key.IsPublic() || proof.Claims(key.Key, &claims) != nil {
-		return "", refused
-	}
-	asked, err := url.Parse(claims.URL)
-	if err != nil {
-		return "", refused
-	}
-	asked.RawQuery, asked.Fragment = "", ""
-	hash := sha256.Sum256([]byte(token))
-	age := 24 * time.Hour
-	if claims.IssuedAt != nil {
-		age = time.Since(claims.IssuedAt.Time()).Abs()
-	}
-	if claims.Method != method || asked.String() != target || claims.ID == "" || s.proofs[claims.ID] || age > 5*time.Minute ||
-		token != "" && claims.Hash != base64.RawURLEncoding.EncodeToString(hash[:]) {
+	claims, key := readProof(values[0])
+	if key == nil || len(values) > 1 || !claims.prove(method, target, token) || s.proofs[claims.ID] {
 		return "", refused
 	}
 	if s.options.DPoPNonces && claims.Nonce != s.nonce {

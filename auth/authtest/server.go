@@ -202,16 +202,20 @@ func (s *Server) endpointOf(path string) Endpoint {
 	return elsewhere
 }
 
+// methodOf returns the method of the requests to an endpoint.
+func methodOf(e Endpoint) string {
+	if slices.Contains([]Endpoint{Metadata, ResourceMetadata, Keys, Authorize}, e) {
+		return http.MethodGet
+	}
+	return http.MethodPost
+}
+
 // honest answers as the specifications say.
 func (s *Server) honest(r *Request) (a *Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.note(a) }()
-	method := http.MethodPost
-	if slices.Contains([]Endpoint{Metadata, ResourceMetadata, Keys, Authorize}, r.Endpoint) {
-		method = http.MethodGet
-	}
-	switch {
+	switch method := methodOf(r.Endpoint); {
 	case r.Endpoint == elsewhere:
 		return refuse(http.StatusNotFound, "not_found", "there is no such endpoint")
 	case r.Method != method:

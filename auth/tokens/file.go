@@ -101,14 +101,23 @@ func change(path string, by func([]Token) ([]Token, error)) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(content{all}, "", "  ")
-	if text = append(text, '\n'); err == nil && len(text) > maxFile { // nobody could read it any more
-		err = fmt.Errorf("%s: %w", path, ErrFull)
-	}
+	text, err := encode(all)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return private.Replace(path, text)
+}
+
+// encode returns the text of a file. It fails with ErrFull if that were so long that nobody could read it any more.
+func encode(all []Token) ([]byte, error) {
+	text, err := json.MarshalIndent(content{all}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	if text = append(text, '\n'); len(text) > maxFile {
+		return nil, ErrFull
+	}
+	return text, nil
 }
 
 // read reads a file whole, and returns what tells it from a later one.

@@ -67,9 +67,9 @@ func (b *bucket) open(ctx context.Context) error {
 	}
 }
 
-func (b *bucket) openOnce(op *operation) error {
-	var stream jetstream.Stream
-	err := op.read(func(ctx context.Context) (err error) {
+// find returns the stream of the bucket, which it creates if it may.
+func (b *bucket) find(op *operation) (stream jetstream.Stream, err error) {
+	err = op.read(func(ctx context.Context) (err error) {
 		stream, err = b.engine.js.Stream(ctx, b.stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && b.engine.options.Existing {
 			return fmt.Errorf("%w: the bucket does not exist", cluster.ErrNotFound)
@@ -82,6 +82,11 @@ func (b *bucket) openOnce(op *operation) error {
 		}
 		return err
 	})
+	return stream, err
+}
+
+func (b *bucket) openOnce(op *operation) error {
+	stream, err := b.find(op)
 	if code(err) == codeNotClustered {
 		return &ServerError{Server: b.engine.conn.ConnectedUrlRedacted(), Reason: "belongs to no cluster of servers, so that buckets cannot have replicas"}
 	}

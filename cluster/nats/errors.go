@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,18 +38,11 @@ func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return outOfTime(ctx)
 	}
-	if errors.As(err, new(*cluster.SettingsError)) || errors.As(err, new(*ServerError)) {
+	if isExplained(err) {
 		return err
 	}
-	for _, own := range []error{cluster.ErrUnavailable, cluster.ErrNotFound, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount} {
-		if errors.Is(err, own) {
-			return err
-		}
-	}
-	for _, refused := range []error{natsgo.ErrAuthorization, natsgo.ErrAuthExpired, natsgo.ErrAuthRevoked, natsgo.ErrAccountAuthExpired, natsgo.ErrPermissionViolation} {
-		if errors.Is(err, refused) {
-			return denied(err)
-		}
+	if isOneOf(err, natsgo.ErrAuthorization, natsgo.ErrAuthExpired, natsgo.ErrAuthRevoked, natsgo.ErrAccountAuthExpired, natsgo.ErrPermissionViolation) {
+		return denied(err)
 	}
 	switch code(err) {
 	case codeWrongLast, codeWrongLastR3:
@@ -57,6 +51,16 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", cluster.ErrFull, err)
 	}
 	return fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
+}
+
+// isExplained reports whether an error is one that callers know.
+func isExplained(err error) bool {
+	return errors.As(err, new(*cluster.SettingsError)) || errors.As(err, new(*ServerError)) ||
+		isOneOf(err, cluster.ErrUnavailable, cluster.ErrNotFound, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount)
+}
+
+func isOneOf(err error, known ...error) bool {
+	return slices.ContainsFunc(known, func(one error) bool { return errors.Is(err, one) })
 }
 
 // code returns the code of an error of the JetStream API, or 0.

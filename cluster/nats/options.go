@@ -92,17 +92,9 @@ func (o Options) check() (checked Options, secure bool, err error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if len(o.URLs) == 0 {
-		return o, false, fmt.Errorf("%w: no URL of a NATS server", cluster.ErrInvalid)
-	}
-	local := true
-	for _, text := range o.URLs {
-		u, err := url.Parse(text)
-		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
-			return o, false, fmt.Errorf("%w: the URL of a NATS server is like tls://host:4222", cluster.ErrInvalid) // it may contain a password
-		}
-		local = local && network.IsLoopback(u.Hostname())
-		secure = secure || u.Scheme == "tls"
+	local, secure, err := checkURLs(o.URLs)
+	if err != nil {
+		return o, false, err
 	}
 	if o.Credentials != "" {
 		file, err := os.Open(o.Credentials)
@@ -112,6 +104,23 @@ func (o Options) check() (checked Options, secure bool, err error) {
 		file.Close()
 	}
 	return o, secure || o.TLS != nil || !local && !o.Plain, nil
+}
+
+// checkURLs reports whether all servers are on this machine, and whether one wants TLS.
+func checkURLs(urls []string) (local, secure bool, err error) {
+	if len(urls) == 0 {
+		return false, false, fmt.Errorf("%w: no URL of a NATS server", cluster.ErrInvalid)
+	}
+	local = true
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return false, false, fmt.Errorf("%w: the URL of a NATS server is like tls://host:4222", cluster.ErrInvalid) // it may contain a password
+		}
+		local = local && network.IsLoopback(u.Hostname())
+		secure = secure || u.Scheme == "tls"
+	}
+	return local, secure, nil
 }
 
 // natsOptions translates the options. Connections are made until ctx ends.

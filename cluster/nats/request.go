@@ -76,6 +76,10 @@ func (e *engine) collect(ctx context.Context, subject string, body []byte, yield
 	if err := e.conn.PublishRequest(e.requests+subject, inbox, body); err != nil {
 		return op.explain(err)
 	}
+	return e.yieldAnswers(ctx, op, sub, yield)
+}
+
+func (e *engine) yieldAnswers(ctx context.Context, op *operation, sub *natsgo.Subscription, yield func([]byte, error) bool) error {
 	for {
 		m, err := sub.NextMsgWithContext(op)
 		switch {

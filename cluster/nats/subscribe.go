@@ -74,40 +74,55 @@ func (e *engine) subscribe(ctx context.Context, subject string, receive func(*na
 	}
 	s := &stopper{}
 	s.end = func() {
-		sub.Unsubscribe() //nolint:errcheck // without a connection the server has forgotten it
-		e.mu.Lock()
-		delete(e.stops, s)
-		delete(e.misses, sub)
-		inform := e.connected && !e.closed
-		e.mu.Unlock()
-		if inform { // so that the next request gets ErrNoResponder
-			e.conn.FlushTimeout(stopWithin) //nolint:errcheck // the server learns it later
-		}
+		e.unsubscribe(s, sub)
 		end()
 	}
-	err = sub.SetPendingLimits(limit, -1)
-	if err == nil {
-		flush, cancel := context.WithTimeout(op, flushWithin) // nats.go refuses a context without a deadline
-		err = e.conn.FlushWithContext(flush)
-		cancel()
+	if err = sub.SetPendingLimits(limit, -1); err == nil {
+		err = e.confirm(op, subject)
 	}
 	if err == nil {
-		e.received.Add(1)
-		err = e.permitted(subject)
+		err = e.keep(s)
 	}
-	e.mu.Lock()
-	if err == nil && e.closed {
-		err = errClosed
-	}
-	if err == nil {
-		e.stops[s] = true
-	}
-	e.mu.Unlock()
 	if err != nil {
 		s.stop()
 		return nil, op.explain(err)
 	}
 	return s.stop, nil
+}
+
+// confirm waits until the server knows a subscription, and returns why it has refused that.
+func (e *engine) confirm(op *operation, subject string) error {
+	flush, cancel := context.WithTimeout(op, flushWithin) // nats.go refuses a context without a deadline
+	defer cancel()
+	if err := e.conn.FlushWithContext(flush); err != nil {
+		return err
+	}
+	e.received.Add(1)
+	return e.permitted(subject)
+}
+
+// keep lets Close end a subscription. It fails if Close has ended the others already.
+func (e *engine) keep(s *stopper) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return errClosed
+	}
+	e.stops[s] = true
+	return nil
+}
+
+// unsubscribe ends a subscription at the server, and waits until the server knows that: the next request gets ErrNoResponder then.
+func (e *engine) unsubscribe(s *stopper, sub *natsgo.Subscription) {
+	sub.Unsubscribe() //nolint:errcheck // without a connection the server has forgotten it
+	e.mu.Lock()
+	delete(e.stops, s)
+	delete(e.misses, sub)
+	inform := e.connected && !e.closed
+	e.mu.Unlock()
+	if inform {
+		e.conn.FlushTimeout(stopWithin) //nolint:errcheck // the server learns it later
+	}
 }
 
 // permitted returns why the server has refused a subscription that was just flushed.

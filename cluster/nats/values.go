@@ -154,16 +154,23 @@ func (b *bucket) remove(ctx context.Context, key string, revision uint64) error 
 	case err != nil:
 		return err
 	}
-	limit, cancel := context.WithTimeout(ctx, markWithin)
+	b.markRemoved(ctx, key)
+	return nil
+}
+
+// markRemoved tells those who watch that a value was deleted. Others may take the room that it has left: then the mark comes when they leave some.
+func (b *bucket) markRemoved(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(ctx, markWithin)
 	defer cancel()
 	for {
-		_, err := b.publish(limit, b.mark(key), jetstream.WithExpectLastSequencePerSubject(0))
-		if !errors.Is(err, cluster.ErrFull) || wait.Sleep(limit, inFlight) != nil {
-			if err != nil && !errors.Is(err, cluster.ErrConflict) { // with one, the key has a value again
-				b.engine.log.Warn("a key was deleted, and who watches may learn of it late", "bucket", b.options.Name, "key", key, "err", err)
-			}
-			return nil
+		_, err := b.publish(ctx, b.mark(key), jetstream.WithExpectLastSequencePerSubject(0))
+		if errors.Is(err, cluster.ErrFull) && wait.Sleep(ctx, inFlight) == nil {
+			continue
 		}
+		if err != nil && !errors.Is(err, cluster.ErrConflict) { // with one, the key has a value again
+			b.engine.log.Warn("a key was deleted, and who watches may learn of it late", "bucket", b.options.Name, "key", key, "err", err)
+		}
+		return
 	}
 }
 

@@ -181,44 +181,54 @@ func (b *bucket) consume(op *operation, prefix string, keysOnly bool, take func(
 	}
 	// Nobody waits for the answer: without a subscription the server removes the consumer, too.
 	defer e.conn.Publish("$JS.API.CONSUMER.DELETE."+b.stream+"."+info.Name, nil) //nolint:errcheck // see above
-	missing := info.NumPending + info.Delivered.Consumer
-	if missing == 0 {
+	c := &consumption{bucket: b, take: take, complete: complete, missing: info.NumPending + info.Delivered.Consumer}
+	if c.missing == 0 {
 		if err := complete(); err != nil {
 			return err
 		}
 	}
-	for next := uint64(1); ; {
+	for {
 		m, err := b.next(op, sub)
+		switch {
+		case err != nil:
+		case m.Header.Get(statusHeader) != "":
+			err = e.flow(m)
+		default:
+			err = c.receive(m)
+		}
 		if err != nil {
 			return err
-		}
-		if m.Header.Get(statusHeader) != "" {
-			if err := e.flow(m); err != nil {
-				return err
-			}
-			continue
-		}
-		at, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if at.Sequence.Consumer != next {
-			return errMissed
-		}
-		next++
-		e.received.Add(1)
-		if err := take(strings.TrimPrefix(m.Subject, b.prefix), m, at.Sequence.Stream); err != nil {
-			return err
-		}
-		if missing > 0 {
-			if missing--; missing == 0 || at.NumPending == 0 {
-				missing = 0
-				if err := complete(); err != nil {
-					return err
-				}
-			}
 		}
 	}
+}
+
+// A consumption is what consume knows of the messages that have come.
+type consumption struct {
+	bucket   *bucket
+	take     func(key string, m *natsgo.Msg, revision uint64) error
+	complete func() error
+	number   uint64 // of the last message
+	missing  uint64 // messages of keys that existed at first and did not come yet
+}
+
+// receive takes the next message, which says itself how many there were before, and how many of the first ones follow.
+func (c *consumption) receive(m *natsgo.Msg) error {
+	at, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	if c.number++; at.Sequence.Consumer != c.number {
+		return errMissed
+	}
+	c.bucket.engine.received.Add(1)
+	if err := c.take(strings.TrimPrefix(m.Subject, c.bucket.prefix), m, at.Sequence.Stream); err != nil || c.missing == 0 {
+		return err
+	}
+	if c.missing--; c.missing > 0 && at.NumPending > 0 {
+		return nil
+	}
+	c.missing = 0
+	return c.complete()
 }
 
 // pushTo lets the server push the newest value of each key with a subject to an inbox, and then every change.

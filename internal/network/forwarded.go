@@ -123,16 +123,9 @@ func parseForwarded(element string) (ip netip.Addr, ok bool) {
 		if !found || strings.ContainsAny(name, "\", ;") {
 			return ip, false
 		}
-		if strings.HasPrefix(value, `"`) {
-			value, element, found = strings.Cut(value[1:], `"`)
-			if element = strings.TrimLeft(element, " \t"); !found || element != "" && element[0] != ';' {
-				return ip, false
-			}
-			element = strings.TrimPrefix(element, ";")
-		} else if value, element, _ = strings.Cut(value, ";"); strings.Contains(value, `"`) {
+		if value, element, found = cutValue(value); !found {
 			return ip, false
 		}
-		element = strings.TrimLeft(element, " \t")
 		if !strings.EqualFold(name, "for") {
 			continue
 		}
@@ -144,6 +137,20 @@ func parseForwarded(element string) (ip netip.Addr, ok bool) {
 		}
 	}
 	return ip, ok
+}
+
+// cutValue returns the value with which a text begins, and the parameters behind it. A value with quotes has them around it.
+func cutValue(text string) (value, rest string, ok bool) {
+	if quoted, isQuoted := strings.CutPrefix(text, `"`); isQuoted {
+		value, rest, ok = strings.Cut(quoted, `"`)
+		if rest = strings.TrimLeft(rest, " \t"); !ok || rest != "" && rest[0] != ';' {
+			return "", "", false
+		}
+		rest = strings.TrimPrefix(rest, ";")
+	} else if value, rest, _ = strings.Cut(text, ";"); strings.Contains(value, `"`) {
+		return "", "", false
+	}
+	return value, strings.TrimLeft(rest, " \t"), true
 }
 
 // parse returns an IP address, which may have a port and, if it is of IPv6, brackets.

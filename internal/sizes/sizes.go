@@ -35,22 +35,28 @@ func Check(t testing.TB, page string, values ...any) {
 	for _, value := range values {
 		of := reflect.TypeOf(value).Elem()
 		checked[nameOf(of)] = true
-		if len(rows[nameOf(of)]) == 0 {
-			t.Errorf("%s has no row for %v", page, of)
-		}
-		for _, r := range rows[nameOf(of)] {
-			if r.bytes != strconv.Itoa(int(of.Size())) {
-				t.Errorf("%s: %v has %s bytes, want %d", page, of, r.bytes, of.Size())
-			}
-			if r.heap != "–" && r.heap != strconv.Itoa(onHeap(of)) {
-				t.Errorf("%s: %v has %s bytes on the heap, want %d", page, of, r.heap, onHeap(of))
-			}
-		}
+		checkType(t, page, rows[nameOf(of)], of)
 	}
 	for name := range rows {
 		pkg, _, _ := strings.Cut(name, ".")
 		if ours, _, _ := strings.Cut(reflect.TypeOf(values[0]).Elem().String(), "."); pkg == ours && !checked[name] {
 			t.Errorf("%s has a row for %s, which was not checked", page, name)
+		}
+	}
+}
+
+// checkType compares a type with its rows of a page.
+func checkType(t testing.TB, page string, rows []row, of reflect.Type) {
+	t.Helper()
+	if len(rows) == 0 {
+		t.Errorf("%s has no row for %v", page, of)
+	}
+	for _, r := range rows {
+		if r.bytes != strconv.Itoa(int(of.Size())) {
+			t.Errorf("%s: %v has %s bytes, want %d", page, of, r.bytes, of.Size())
+		}
+		if r.heap != "–" && r.heap != strconv.Itoa(onHeap(of)) {
+			t.Errorf("%s: %v has %s bytes on the heap, want %d", page, of, r.heap, onHeap(of))
 		}
 	}
 }

@@ -97,15 +97,7 @@ func (s *Scheduler[C]) do(ctx context.Context, due time.Time, c C, cost int, wai
 func (s *Scheduler[C]) enter(c C, cost int) *piece {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.clients[c]
-	if a == nil {
-		if a = s.spare; a == nil {
-			a = new(account)
-		}
-		s.spare = nil
-		a.until = s.served
-		s.clients[c] = a
-	}
+	a := s.accountOf(c)
 	if s.running < s.places && !a.running { // then nobody waits who could begin
 		s.begin(a, cost)
 		return nil
@@ -116,6 +108,20 @@ func (s *Scheduler[C]) enter(c C, cost int) *piece {
 		s.queue(a)
 	}
 	return p
+}
+
+// accountOf returns the account of a client. One that begins has had as much as all others: it need not catch up, and they need not wait for it.
+func (s *Scheduler[C]) accountOf(c C) *account {
+	a := s.clients[c]
+	if a == nil {
+		if a = s.spare; a == nil {
+			a = new(account)
+		}
+		s.spare = nil
+		a.until = s.served
+		s.clients[c] = a
+	}
+	return a
 }
 
 // begin notes that a piece of a client is done now.

@@ -194,14 +194,7 @@ func (s *Server) Serve(link transport.Link) (over <-chan struct{}) {
 			DrainGrace: 24 * time.Hour, // the context of Drain says how long
 		},
 	})
-	s.mu.Lock()
-	refused := s.ended || len(s.clients) >= maxClients
-	if !refused {
-		s.clients[c] = struct{}{}
-		s.left.Add(1)
-	}
-	s.mu.Unlock()
-	if refused {
+	if !s.enter(c) {
 		_ = link.Close(0) // nothing was sent
 		closed := make(chan struct{})
 		close(closed)
@@ -216,6 +209,18 @@ func (s *Server) Serve(link transport.Link) (over <-chan struct{}) {
 		c.conn.Stop()
 	}
 	return c.conn.Done()
+}
+
+// enter remembers a client, if there is room for it. It leaves in the end.
+func (s *Server) enter(c *sharer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || len(s.clients) >= maxClients {
+		return false
+	}
+	s.clients[c] = struct{}{}
+	s.left.Add(1)
+	return true
 }
 
 // leave forgets a client whose connection has ended.

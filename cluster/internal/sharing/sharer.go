@@ -59,9 +59,7 @@ func (c *sharer) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 
 // pass passes a request to the server, which may ask the client something meanwhile.
 func (c *sharer) pass(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	c.count(1)
-	defer c.count(-1)
-	return c.relay(in).pass(ctx)
+	return c.passWith(ctx, in, nil)
 }
 
 func (c *sharer) relay(in *conn.Incoming) *relay {
@@ -176,11 +174,7 @@ func (c *sharer) setLevel(ctx context.Context, in *conn.Incoming) (json.RawMessa
 	wanted, told := s.levelWith(c, params.Level)
 	result := json.RawMessage("{}")
 	if wanted != told {
-		c.count(1)
-		defer c.count(-1)
-		r := c.relay(in)
-		r.params = replaced(in.Params, begin, end, []byte(`"`+wanted+`"`))
-		if result, err = r.pass(ctx); err != nil {
+		if result, err = c.passWith(ctx, in, replaced(in.Params, begin, end, []byte(`"`+wanted+`"`))); err != nil {
 			return nil, err
 		}
 	}
@@ -188,6 +182,15 @@ func (c *sharer) setLevel(ctx context.Context, in *conn.Incoming) (json.RawMessa
 	defer s.mu.Unlock()
 	c.level, s.level = params.Level, wanted
 	return result, nil
+}
+
+// passWith passes a request on with other params; nil: with its own.
+func (c *sharer) passWith(ctx context.Context, in *conn.Incoming, params json.RawMessage) (json.RawMessage, error) {
+	c.count(1)
+	defer c.count(-1)
+	r := c.relay(in)
+	r.params = params
+	return r.pass(ctx)
 }
 
 // listen passes a subscriptions/listen on. What the server sends for it carries the id under which

@@ -38,21 +38,27 @@ func (o Options) routeToken() (string, error) {
 	return hex.EncodeToString(token), err
 }
 
-// routeTLS returns the settings for both directions of a connection between servers. The key of
-// the only authority derives from the key of the cluster. So each server can issue a certificate
-// for itself, and nobody else can.
-func (o Options) routeTLS() (*tls.Config, error) {
+// authority returns the only authority of the servers. Its key derives from the key of the cluster. So
+// each server can issue a certificate for itself, and nobody else can.
+func (o Options) authority() (root *x509.Certificate, key ed25519.PrivateKey, err error) {
 	seed, err := o.derive("authority")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	authority := ed25519.NewKeyFromSeed(seed)
-	root := &x509.Certificate{
+	key = ed25519.NewKeyFromSeed(seed)
+	root = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bowline cluster " + o.Cluster},
 		NotBefore: time.Unix(0, 0), NotAfter: endOfTime, KeyUsage: x509.KeyUsageCertSign,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 	}
-	if root, err = issue(root, root, authority.Public(), authority); err != nil {
+	root, err = issue(root, root, key.Public(), key)
+	return root, key, err
+}
+
+// routeTLS returns the settings for both directions of a connection between servers.
+func (o Options) routeTLS() (*tls.Config, error) {
+	root, authority, err := o.authority()
+	if err != nil {
 		return nil, err
 	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)

@@ -75,8 +75,16 @@ func (s *Server) run(o Options) (err error) {
 	if err := writeState(folder, s.state); err != nil { // without the address of the server before
 		return err
 	}
-	data := filepath.Join(folder, dataName)
-	_, err = os.Stat(data)
+	if err := s.begin(o, filepath.Join(folder, dataName)); err != nil {
+		return err
+	}
+	s.state.Address = s.server.Addr().String()
+	return writeState(folder, s.state)
+}
+
+// begin starts the server with its data, and waits until it is ready.
+func (s *Server) begin(o Options, data string) error {
+	_, err := os.Stat(data)
 	s.isNew = errors.Is(err, os.ErrNotExist)
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("embedded: %w", err)
@@ -93,6 +101,11 @@ func (s *Server) run(o Options) (err error) {
 	server.SetLoggerV2(log, false, false, false)
 	s.server = server
 	server.Start()
+	return awaitReady(server, log)
+}
+
+// awaitReady waits until a server is ready, or has said in its log why it will not be.
+func awaitReady(server *natsserver.Server, log *logger) error {
 	for deadline, ready := time.Now().Add(startWithin), false; !ready; {
 		ready = server.ReadyForConnections(failEvery)
 		if fatal := log.failure(); fatal != nil {
@@ -102,8 +115,7 @@ func (s *Server) run(o Options) (err error) {
 			return fmt.Errorf("embedded: the server is not ready after %v", startWithin)
 		}
 	}
-	s.state.Address = server.Addr().String()
-	return writeState(folder, s.state)
+	return nil
 }
 
 func (o Options) serverOptions(s state, data string) (*natsserver.Options, error) {

@@ -75,13 +75,11 @@ type saying struct {
 	stuck time.Time // since when more than half are there, and that was not enough
 }
 
-// next returns what to say now; "" for nothing. Busy says that something waits for the servers.
-//
-// More than half of the servers are enough, but not if what they keep is lost or does not exist yet:
-// then they need all others but one to agree on a first leader, and three to create a bucket.
-func (s *saying) next(now time.Time, there map[string]bool, busy bool) (level slog.Level, line string) {
-	need, why := len(s.seeds)/2+1, ""
-	if len(there) < need || !busy {
+// need returns how many servers are needed now, of which so many are there, and why it is not just more than half. These are enough, but not if
+// what they keep is lost or does not exist yet: then they need all others but one to agree on a first leader, and three to create a bucket.
+func (s *saying) need(now time.Time, there int, busy bool) (need int, why string) {
+	need = len(s.seeds)/2 + 1
+	if there < need || !busy {
 		s.stuck = time.Time{}
 	} else if s.stuck.IsZero() {
 		s.stuck = now
@@ -94,6 +92,12 @@ func (s *saying) next(now time.Time, there map[string]bool, busy bool) (level sl
 		need = max(len(s.seeds)-1, replicas)
 		why = fmt.Sprintf(" (a cluster that is new or has lost its data needs %d at first)", need)
 	}
+	return need, why
+}
+
+// next returns what to say now; "" for nothing. Busy says that something waits for the servers.
+func (s *saying) next(now time.Time, there map[string]bool, busy bool) (level slog.Level, line string) {
+	need, why := s.need(now, len(there), busy)
 	switch {
 	case len(there) >= need && s.stuck.IsZero() && !s.last.IsZero():
 		s.last = time.Time{}

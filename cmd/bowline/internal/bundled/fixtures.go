@@ -262,24 +262,9 @@ func addRoundFixtures(s *server.Server) {
 		})
 		return fmt.Sprintf("%d answers", len(answers)), err
 	}, server.Asks(server.Waits, needs))
-	server.AddTool(s, tool(prefix+"multi_round", "Asks twice, by itself."),
-		func(ctx context.Context, _ nothing) (string, error) {
-			r := server.RequestFrom(ctx)
-			var step int
-			if _, err := r.State(&step); err != nil {
-				return "", err
-			}
-			switch {
-			case step == 1 && r.Answers["step1"] != nil:
-				return "", &server.InputRequired{State: 2, Requests: protocol.InputRequests{
-					"step2": form("Which colour?", `{"color":{"type":"string"}}`, "color"),
-				}}
-			case step == 2 && r.Answers["step2"] != nil:
-				return "both steps are done", nil
-			default:
-				return "", &server.InputRequired{State: 1, Requests: protocol.InputRequests{"step1": name}}
-			}
-		})
+	server.AddTool(s, tool(prefix+"multi_round", "Asks twice, by itself."), func(ctx context.Context, _ nothing) (string, error) {
+		return twoRounds(server.RequestFrom(ctx), name)
+	})
 	server.AddTool(s, tool(prefix+"capabilities", "Asks whom it can."), func(ctx context.Context, _ nothing) (string, error) {
 		asked := protocol.InputRequests{}
 		client := server.RequestFrom(ctx).Client.Capabilities
@@ -292,6 +277,24 @@ func addRoundFixtures(s *server.Server) {
 		answers, err := server.Ask(ctx, asked)
 		return fmt.Sprintf("%d answers", len(answers)), err
 	}, server.Asks(server.Reruns, protocol.ClientCapabilities{}))
+}
+
+// twoRounds asks two questions, one after the other, and keeps in the state of the call which was the last.
+func twoRounds(r *server.Request, first protocol.InputRequest) (string, error) {
+	var step int
+	if _, err := r.State(&step); err != nil {
+		return "", err
+	}
+	switch {
+	case step == 1 && r.Answers["step1"] != nil:
+		return "", &server.InputRequired{State: 2, Requests: protocol.InputRequests{
+			"step2": form("Which colour?", `{"color":{"type":"string"}}`, "color"),
+		}}
+	case step == 2 && r.Answers["step2"] != nil:
+		return "both steps are done", nil
+	default:
+		return "", &server.InputRequired{State: 1, Requests: protocol.InputRequests{"step1": first}}
+	}
 }
 
 func addChangeFixtures(s *server.Server) {

@@ -14,11 +14,18 @@ import (
 
 // addTaskFixtures adds the tools whose calls become tasks.
 func addTaskFixtures(s *server.Server) {
-	task := func(name, description string, support protocol.TaskSupport) protocol.Tool {
-		t := tool(name, description)
-		t.Execution = &protocol.ToolExecution{TaskSupport: support}
-		return t
-	}
+	addWorkingTasks(s)
+	addAskingTasks(s)
+}
+
+func task(name, description string, support protocol.TaskSupport) protocol.Tool {
+	t := tool(name, description)
+	t.Execution = &protocol.ToolExecution{TaskSupport: support}
+	return t
+}
+
+// addWorkingTasks adds those that need nothing more from their client.
+func addWorkingTasks(s *server.Server) {
 	server.AddTool(s, tool("greet", "Greets."), func(_ context.Context, in struct {
 		Name string `json:"name"`
 	}) (string, error) {
@@ -45,6 +52,10 @@ func addTaskFixtures(s *server.Server) {
 		}
 		return "", &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the job has broken the protocol"}
 	})
+}
+
+// addAskingTasks adds those that ask it something.
+func addAskingTasks(s *server.Server) {
 	server.AddTool(s, task("confirm_delete", "Deletes a file, if its user agrees.", protocol.TaskRequired), func(ctx context.Context, in struct {
 		Filename string `json:"filename"`
 	}) (string, error) {
