@@ -35,6 +35,7 @@ type Scene struct {
 	began  time.Time           // the step
 	order  []string            // of places, as they were seen first
 	places map[string][]string // their lines in this step
+	sorted bool                // in this step
 }
 
 type mask struct {
@@ -83,6 +84,9 @@ func (s *Scene) Step(title string) {
 	s.step = title
 }
 
+// Sort shows the lines that each place has in this step by their text: several goroutines write them at the same time, in any order.
+func (s *Scene) Sort() { s.sorted = true }
+
 // Text ends the scene, and returns all of it.
 func (s *Scene) Text() string {
 	s.end()
@@ -123,13 +127,21 @@ func (s *Scene) end() {
 		}
 		s.text.WriteString("\n\n")
 	}
+	s.writeLines()
+	clear(s.places)
+	s.sorted = false
+	s.began = time.Now()
+}
+
+func (s *Scene) writeLines() {
 	for _, place := range s.order {
+		if s.sorted {
+			slices.Sort(s.places[place])
+		}
 		for _, line := range s.places[place] {
 			s.text.WriteString(place + " " + short(s.masked(line)) + "\n")
 		}
 	}
-	clear(s.places)
-	s.began = time.Now()
 }
 
 func (s *Scene) masked(line string) string {

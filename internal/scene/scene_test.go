@@ -27,11 +27,14 @@ func TestScene(t *testing.T) {
 			<-time.NewTimer(time.Second).C
 			s.Note("a", "id=x [1,2] "+time.Now().Format(time.RFC3339))
 			s.Step("Second")
+			s.Sort()
+			s.Note("b", "2")
+			s.Note("b", "1")
 			s.Note("a", strings.Repeat("é", 300)+end)
 			return s.Text()
 		}
 		want := "# Two places\n\n## 1. First\n\nb id=id-1 list-1=[1,2] list-2=[3]\na id=id-2 id=id-1\na +1s id=id-2 list-1 T+1s\n" +
-			"\n## 2. Second (at 1s)\n\na " + strings.Repeat("é", 200) + "… (601 bytes, "
+			"\n## 2. Second (at 1s)\n\nb 1\nb 2\na " + strings.Repeat("é", 200) + "… (601 bytes, "
 		one, other := play("1"), play("2")
 		if !strings.HasPrefix(one, want) || one == other {
 			t.Errorf("got\n%s\nwant\n%s", one, want)
