@@ -29,10 +29,8 @@ func withString(params json.RawMessage, member, text string) json.RawMessage {
 // withoutAliases refuses params in which a server could read something else than this gateway: another name than the one that was looked up. Servers that read names of
 // members in any case take the last one.
 func withoutAliases(params json.RawMessage, members ...string) error {
-	for _, name := range members {
-		if scan.HasAlias(params, name) {
-			return invalid("a member differs from %s by upper and lower case only", name)
-		}
+	if name := scan.Alias(params, members...); name != "" {
+		return invalid("a member differs from %s by upper and lower case only", name)
 	}
 	return nil
 }

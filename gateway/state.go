@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -61,12 +60,7 @@ type statefulKey struct{}
 // noteMode returns the context for a call of a tool, which says whether the tool is stateful: the file decides, or else the server.
 func noteMode(ctx context.Context, u *upstream, item catalogue.Item) context.Context {
 	mode := cmp.Or(u.modes[item.Own], u.modes["*"])
-	if mode == "" && bytes.Contains(item.Raw, []byte(protocol.MetaToolMode)) {
-		var tool protocol.Tool
-		_ = protocol.Unmarshal(item.Raw, &tool) // the catalogue has only what can be read
-		mode = tool.Mode()
-	}
-	if mode != protocol.Stateful {
+	if mode != protocol.Stateful && (mode != "" || !item.Stateful) {
 		return ctx
 	}
 	return context.WithValue(ctx, statefulKey{}, true)

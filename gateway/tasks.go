@@ -76,12 +76,12 @@ func (g *Gateway) takePlace(ctx context.Context, item catalogue.Item, params jso
 // expects a task.
 func asksForTask(version string, item catalogue.Item, params json.RawMessage) (own json.RawMessage, asks bool, err error) {
 	asked, _ := jsonrpc.Member(params, "task")
-	switch support := taskSupport(item); {
+	switch {
 	case asked == nil:
 		return params, false, nil
 	case !revision.Has(version, revision.Tasks): // it means something else, if anything
 		return append(scan.AppendMembers([]byte{'{'}, params, "task"), '}'), false, nil
-	case support != protocol.TaskOptional && support != protocol.TaskRequired:
+	case !item.CanBeTask:
 		return nil, false, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("the tool %s cannot be called as a task", quoted(item.Name))}
 	default:
 		return params, true, nil
@@ -98,13 +98,6 @@ func withoutTasks(params json.RawMessage) json.RawMessage {
 	others := append(scan.AppendMembers([]byte{'{'}, extensions, protocol.ExtensionTasks), '}')
 	declared = scan.Replace(declared, "extensions", others)
 	return scan.Replace(params, "_meta", scan.Replace(meta, protocol.MetaClientCapabilities, declared))
-}
-
-// taskSupport returns whether a tool of a server of 2025-11-25 can be called as a task.
-func taskSupport(item catalogue.Item) protocol.TaskSupport {
-	execution, _ := jsonrpc.Member(item.Raw, "execution")
-	support, _ := stringOf(execution, "taskSupport")
-	return protocol.TaskSupport(support)
 }
 
 // The tasks of servers, as clients of the gateway see them. Each hop has its own kind of tasks: one of 2025-11-25 is
@@ -171,7 +164,7 @@ func noteAwaited(t *tasks.Task, session *client.Session, result json.RawMessage)
 // mustAwait reports whether a tool can only be called as a task, by a client that cannot ask for one.
 func mustAwait(ctx context.Context, item catalogue.Item) bool {
 	asks := !isModern(ctx) && revision.Has(server.RequestFrom(ctx).Client.ProtocolVersion, revision.Tasks)
-	return !asks && taskSupport(item) == protocol.TaskRequired
+	return !asks && item.MustBeTask
 }
 
 // awaitTask calls a tool as a task, and answers the call when the task has ended. If its client does not wait any more, the task is cancelled.

@@ -85,8 +85,13 @@ func (p *rawParams) appendTo(dst []byte, meta json.RawMessage) []byte {
 // read reads params, whose _meta must be an object. It refuses repeated members at any depth.
 func (p *rawParams) read(raw json.RawMessage, unmarshal func([]byte, any) error) error {
 	p.whole = raw
-	p.meta, _ = jsonrpc.Member(raw, "_meta")
-	if text := scan.Unique(raw); isObject(raw) && text.Value() != nil && text.End() && (p.meta == nil || p.meta[0] == '{') {
+	text := scan.Unique(raw)
+	for name := range text.Members {
+		if value := text.Value(); string(name) == "_meta" {
+			p.meta = value
+		}
+	}
+	if text.End() && (p.meta == nil || p.meta[0] == '{') {
 		return nil
 	}
 	var decoded struct { // which says what is wrong

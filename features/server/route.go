@@ -86,9 +86,20 @@ func (c *call) readRouted(raw json.RawMessage, rounds bool) (own json.RawMessage
 // readPlain reads params that have nothing to decode but a progress token. It reports false if there may be more. Most
 // calls are of that kind, and to see that no member is repeated is much faster than to decode them.
 func (p *rawParams) readPlain(raw json.RawMessage) bool {
+	var meta json.RawMessage
+	// One pass does it all, because the arguments of a call may be large: the text of a file that a model writes, with an
+	// escape for each line and each quote.
 	text := scan.Unique(raw)
-	meta, _ := jsonrpc.Member(raw, "_meta")
-	if text.Value(); !text.End() || raw[0] != '{' || meta != nil && meta[0] != '{' || !lacks(raw, "inputResponses") || !lacks(raw, "requestState") {
+	for name := range text.Members {
+		switch value := text.Value(); string(name) {
+		case "_meta":
+			meta = value
+		// These belong to the rounds of a call: they are decoded.
+		case "inputResponses", "requestState":
+			return false
+		}
+	}
+	if !text.End() || meta != nil && meta[0] != '{' {
 		return false
 	}
 	if token, _ := jsonrpc.Member(meta, protocol.MetaProgressToken); token != nil {
@@ -138,22 +149,35 @@ func encodeRouted(c *call, dst []byte, result any) ([]byte, error) {
 }
 
 // appendModern appends a result with the members that a modern one must have. What is missing goes to the front, so the text
-// of the program is copied once. It is looked through for each of these members, but not decoded.
+// of the program is copied once. It is looked through once for these members, but not decoded.
 func (c *call) appendModern(dst []byte, raw json.RawMessage) []byte {
 	const whole = `"` + protocol.ResultComplete + `"`
-	kind, _ := jsonrpc.Member(raw, "resultType")
+	var kind json.RawMessage
+	var hasMeta, hasScope, hasTTL bool
+	for w := scan.Over(raw); w.Next(); {
+		switch {
+		case w.Is("resultType") && kind == nil:
+			kind = w.Value()
+		case w.Is("_meta"):
+			hasMeta = true
+		case w.Is("cacheScope"):
+			hasScope = true
+		case w.Is("ttlMs"):
+			hasTTL = true
+		}
+	}
 	dst = append(dst, '{')
-	if lacks(raw, "_meta") {
+	if !hasMeta {
 		dst = append(append(append(dst, `"_meta":`...), c.peer.server.rawMeta...), ',')
 	}
 	if kind == nil {
 		dst = append(dst, `"resultType":`+whole+`,`...)
 	}
 	isWhole := kind == nil || string(kind) == whole
-	if isWhole && isCacheable(c.Method) && lacks(raw, "cacheScope") {
+	if isWhole && isCacheable(c.Method) && !hasScope {
 		dst = append(dst, `"cacheScope":"`+protocol.CachePrivate+`",`...)
 	}
-	if isWhole && isCacheable(c.Method) && lacks(raw, "ttlMs") {
+	if isWhole && isCacheable(c.Method) && !hasTTL {
 		dst = append(dst, `"ttlMs":0,`...)
 	}
 	return appendRest(dst, raw)

@@ -14,15 +14,15 @@ import (
 // them. If it is not an object, it has no members. Of a text that is cut there is none
 // either, but where another member has the same name.
 func Member(object []byte, name string) (value []byte, repeated bool) {
-	w := walkOf(object)
-	for w.next() {
-		if w.begin == w.end || !w.isNamed(name) {
+	w := Over(object)
+	for w.Next() {
+		if w.begin == w.end || !w.Is(name) {
 			continue
 		}
 		if value != nil {
 			return value, true
 		}
-		value = object[w.begin:w.end:w.end]
+		value = w.Value()
 	}
 	if !w.isWhole() {
 		return nil, false
@@ -30,24 +30,26 @@ func Member(object []byte, name string) (value []byte, repeated bool) {
 	return value, false
 }
 
-// HasAlias reports whether an object has a member that is called as another one but for upper
-// and lower case. Who reads names in any case may take it for that one: encoding/json does, and
-// the last of the two counts there. The object must be valid JSON.
-func HasAlias(object []byte, name string) bool {
-	for w := walkOf(object); w.next(); {
-		if w.isAlias(name) {
-			return true
+// Alias returns the first of these names that an object has in other upper and lower case, or "".
+// Who reads names in any case may take that member for the one of this name: encoding/json does,
+// and the last of the two counts there. The object must be valid JSON.
+func Alias(object []byte, names ...string) string {
+	for w := Over(object); w.Next(); {
+		for _, name := range names {
+			if w.isAlias(name) {
+				return name
+			}
 		}
 	}
-	return false
+	return ""
 }
 
 // Replace returns a copy of an object in which the first member with a name has another value.
 // All else stays as it is, white space too. It returns nil if there is no such member. The object
 // must be valid JSON.
 func Replace(object []byte, name string, value []byte) []byte {
-	for w := walkOf(object); w.next(); {
-		if w.isNamed(name) {
+	for w := Over(object); w.Next(); {
+		if w.Is(name) {
 			copied := append(make([]byte, 0, len(object)-(w.end-w.begin)+len(value)), object[:w.begin]...)
 			return append(append(copied, value...), object[w.end:]...)
 		}
@@ -59,11 +61,11 @@ func Replace(object []byte, name string, value []byte) []byte {
 // object, of which dst has at least the opening brace and not yet the closing one. The members are
 // not changed. The object must be valid JSON.
 func AppendMembers(dst, object []byte, without ...string) []byte {
-	w := walkOf(object)
+	w := Over(object)
 next:
-	for w.next() {
+	for w.Next() {
 		for _, name := range without {
-			if w.isNamed(name) {
+			if w.Is(name) {
 				continue next
 			}
 		}
@@ -75,23 +77,25 @@ next:
 	return dst
 }
 
-// A walk goes through the members of an object: of each, where its name and its value begin and end.
-type walk struct {
+// A Walk goes through the members of an object. It is for who looks for several of them.
+type Walk struct {
 	object                    []byte
 	at                        int // behind the last member, and the comma after it
 	name, nameEnd, begin, end int
 }
 
-// walkOf begins a walk. It has no members if the text is no object.
-func walkOf(object []byte) walk {
+// Over begins before the first member. It has no members if the text is no object. The object must be
+// valid JSON.
+func Over(object []byte) Walk {
 	at := skipSpace(object, 0)
 	if at == len(object) || object[at] != '{' {
-		return walk{}
+		return Walk{}
 	}
-	return walk{object: object, at: skipSpace(object, at+1)}
+	return Walk{object: object, at: skipSpace(object, at+1)}
 }
 
-func (w *walk) next() bool {
+// Next goes on to the next member, and reports whether there is one.
+func (w *Walk) Next() bool {
 	if w.at == len(w.object) || w.object[w.at] != '"' {
 		return false
 	}
@@ -104,9 +108,13 @@ func (w *walk) next() bool {
 	return true
 }
 
-func (w *walk) isNamed(name string) bool { return isName(w.object[w.name:w.nameEnd], name) }
+// Is reports whether the member has a name.
+func (w *Walk) Is(name string) bool { return isName(w.object[w.name:w.nameEnd], name) }
 
-func (w *walk) isAlias(name string) bool {
+// Value returns the value of the member, a slice of the object whose capacity is its length.
+func (w *Walk) Value() []byte { return w.object[w.begin:w.end:w.end] }
+
+func (w *Walk) isAlias(name string) bool {
 	quoted := w.object[w.name:w.nameEnd]
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		text := quoted[1 : len(quoted)-1]
@@ -117,7 +125,7 @@ func (w *walk) isAlias(name string) bool {
 }
 
 // isWhole reports whether the object ends where the walk has ended. Else it was cut.
-func (w *walk) isWhole() bool { return w.at < len(w.object) && w.object[w.at] == '}' }
+func (w *Walk) isWhole() bool { return w.at < len(w.object) && w.object[w.at] == '}' }
 
 // isName reports whether a JSON string is a name.
 func isName(quoted []byte, name string) bool {

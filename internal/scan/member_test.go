@@ -35,19 +35,19 @@ func TestMember(t *testing.T) {
 	}
 }
 
-func TestHasAlias(t *testing.T) {
+func TestAlias(t *testing.T) {
 	for object, want := range map[string]bool{
 		`{"name":1}`: false, `{"name":1,"Name":2}`: true, ` { "x" : {"NAME":1} , "naMe" : 1 } `: true, `{"x":{"NAME":1}}`: false, `{"\u004eame":1}`: true,
 		`{"\u006eame":1}`: false, `{"names":1,"nam":2}`: false, `{}`: false, `[]`: false,
 	} {
-		if got := HasAlias([]byte(object), "name"); got != want {
-			t.Errorf("%s: %v", object, got)
+		if got := Alias([]byte(object), "other", "name"); got != map[bool]string{true: "name"}[want] {
+			t.Errorf("%s: %q", object, got)
 		}
 	}
-	if !HasAlias([]byte(`{"taſKId":1}`), "taskId") {
+	if Alias([]byte(`{"taſKId":1}`), "other", "taskId") != "taskId" {
 		t.Error("letters that have the same upper case are missed")
 	}
-	if n := testing.AllocsPerRun(100, func() { HasAlias([]byte(`{"_meta":{},"name":"x"}`), "taskId") }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { Alias([]byte(`{"_meta":{},"name":"x"}`), "taskId") }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

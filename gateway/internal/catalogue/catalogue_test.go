@@ -322,8 +322,26 @@ func TestReadOnly(t *testing.T) {
 		`{}`: false, `null`: false, `{"readonlyhint":true}`: false, `{"readOnlyHint":true,"readOnlyHint":false}`: false, `{"x":{"readOnlyHint":true}}`: false,
 	} {
 		e, _, _, err := acceptOne(Tools, json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"annotations":`+annotations+`}`))
-		if err != nil || e.reads != want {
-			t.Errorf("%s: %v, %v", annotations, e.reads, err)
+		if err != nil || e.says.ReadOnly != want {
+			t.Errorf("%s: %v, %v", annotations, e.says.ReadOnly, err)
+		}
+	}
+}
+
+// A tool says that it may or must be a task, and that it is stateful, by the words of the specification.
+func TestWhatAToolSays(t *testing.T) {
+	for members, want := range map[string]Says{
+		`"execution":{"taskSupport":"optional"}`: {CanBeTask: true}, `"execution":{"taskSupport":"required"}`: {CanBeTask: true, MustBeTask: true},
+		`"execution":{"taskSupport":"forbidden"}`: {}, `"execution":{"taskSupport":"Required"}`: {}, `"execution":{}`: {}, `"execution":null`: {}, `"taskSupport":"required"`: {},
+		`"_meta":{"io.github.bowline-mcp/mode":"stateful"}`: {Stateful: true}, `"_meta":{"a":1,"io.github.bowline-mcp/mode":"stateless"}`: {},
+		`"_meta":{"io.github.bowline-mcp/mode":true}`: {}, `"_meta":{}`: {}, `"io.github.bowline-mcp/mode":"stateful"`: {}, `"title":"t"`: {},
+	} {
+		e, _, _, err := acceptOne(Tools, json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},`+members+`}`))
+		if err != nil || e.says != want {
+			t.Errorf("%s: %+v, %v", members, e.says, err)
+		}
+		if e, _, _, err := acceptOne(Prompts, json.RawMessage(`{"name":"t",`+members+`}`)); err != nil || e.says != (Says{}) {
+			t.Errorf("a prompt with %s: %+v, %v", members, e.says, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -50,10 +51,10 @@ type Notice struct {
 
 // An entry is one element of a list.
 type entry struct {
-	own   string          // its name or URI
-	raw   json.RawMessage // as the server has it, without white space
-	name  span            // where raw has the name of a tool or prompt
-	reads bool            // it says that it only reads
+	own  string          // its name or URI
+	raw  json.RawMessage // as the server has it, without white space
+	name span            // where raw has the name of a tool or prompt
+	says Says            // what it says of itself
 
 	changed bool   // it is a tool that is not as it was approved
 	item    Item   // as it is offered
@@ -66,7 +67,7 @@ func (e entry) named(plan *names.Plan, of Server, kind Kind) entry {
 	if text, described := of.Describe[e.own]; described && kind == Tools {
 		raw, name = describe(raw, text)
 	}
-	e.item, e.notice = Item{Server: of.Name, Own: e.own, Name: e.own, Raw: raw, ReadOnly: e.reads}, ""
+	e.item, e.notice = Item{Server: of.Name, Own: e.own, Name: e.own, Raw: raw, Says: e.says}, ""
 	if kind == Tools || kind == Prompts {
 		e.item.Name, e.notice = plan.Name(of.Name, of.called(kind, e.own))
 		if e.item.Name != e.own { // one without a name is not offered
@@ -186,7 +187,7 @@ func acceptOne(kind Kind, raw json.RawMessage) (e entry, found map[string]span, 
 	if err := e.check(kind, found); err != nil {
 		return e, nil, "", err
 	}
-	e.reads = kind == Tools && isReadOnly(compact, found["annotations"])
+	e.says = saysOf(kind, compact, found)
 	if description := text(compact, found["description"]); len(description) > MaxDescription {
 		said = fmt.Sprintf("the description of %s has %d bytes, and is cut to %d", shown(e.own), len(description), MaxDescription)
 		e.raw = splice(e.raw, found["description"], beginning(description, MaxDescription))
@@ -214,15 +215,30 @@ func (e entry) refusedSchemas(found map[string]span, all, inputs *texts) {
 	}
 }
 
-// isReadOnly reports whether annotations say so. Who repeats a member says nothing.
-func isReadOnly(raw []byte, annotations span) bool {
-	if annotations.start == annotations.end || raw[annotations.start] != '{' {
-		return false
+// saysOf returns what a tool says of itself. Where it repeats a member, it says nothing.
+func saysOf(kind Kind, tool []byte, found map[string]span) (says Says) {
+	if kind != Tools {
+		return says
 	}
-	inside := raw[annotations.start:annotations.end]
-	found, err := members(inside)
-	hint := found["readOnlyHint"]
-	return err == nil && string(inside[hint.start:hint.end]) == "true"
+	annotations, hints := object(tool, found["annotations"])
+	execution, of := object(tool, found["execution"])
+	meta, own := object(tool, found["_meta"])
+	tasks := protocol.TaskSupport(text(execution, of["taskSupport"]))
+	mode := (&protocol.Tool{Meta: protocol.Meta{protocol.MetaToolMode: json.RawMessage(textAt(meta, own[protocol.MetaToolMode]))}}).Mode()
+	return Says{
+		ReadOnly:   textAt(annotations, hints["readOnlyHint"]) == "true",
+		Stateful:   mode == protocol.Stateful,
+		CanBeTask:  tasks == protocol.TaskOptional || tasks == protocol.TaskRequired,
+		MustBeTask: tasks == protocol.TaskRequired,
+	}
+}
+
+// object returns an object that is a member, and where its own members are: none if it is absent or no object.
+func object(raw []byte, at span) (inside json.RawMessage, found map[string]span) {
+	if inside = raw[at.start:at.end]; len(inside) > 0 {
+		found, _ = members(inside)
+	}
+	return inside, found
 }
 
 // check says why a client could not read the entry.

@@ -72,7 +72,7 @@ func (s *Snapshot) MayMean(kind Kind, name string) (items []Item) {
 	for _, server := range s.Missing(kind) {
 		one, _ := s.server(server)
 		called, could := s.plan.Own(server, name)
-		item := Item{Server: server, Own: one.ownOf(kind, called), Name: name, ReadOnly: true}
+		item := Item{Server: server, Own: one.ownOf(kind, called), Name: name, Says: Says{ReadOnly: true}}
 		if could && item.Own != "" && one.Filter[kind].Offers(item.Own) && (s.part == nil || s.part.may(kind, item)) {
 			items = append(items, item)
 		}

@@ -68,8 +68,16 @@ type Item struct {
 	Name   string          // what clients call it; of resources and templates, Own
 	Raw    json.RawMessage // the entry, with Name in place of Own. It must not be changed
 
-	ReadOnly bool              // a tool says that it only reads
-	sum      [sha256.Size]byte // of Name and Raw
+	Says
+	sum [sha256.Size]byte // of Name and Raw
+}
+
+// Says is what a tool says of itself, read once and not for each call.
+type Says struct {
+	ReadOnly   bool
+	Stateful   bool // each client has its own state there
+	CanBeTask  bool // in 2025-11-25
+	MustBeTask bool
 }
 
 // Empty returns the Snapshot of a gateway without servers.

@@ -76,7 +76,7 @@ func TestDecisions(t *testing.T) {
 		{`"personas": {"p": {"who": "*"}, "q": {"who": "*", "deny": ["a/y"]}}`, ada, tool("a", "y"), "-personas.q.deny[0]"},
 		{`"personas": {"q": {"who": "*", "deny": ["a/y"]}, "p": {"who": "*"}}`, ada, tool("a", "y"), "-personas.q.deny[0]"},
 		{`"personas": {"p": {"who": "*", "readOnly": true}}`, ada, tool("a", "y"), "-personas: no persona"},
-		{`"personas": {"p": {"who": "*", "readOnly": true}}`, ada, catalogue.Item{Server: "a", ReadOnly: true}, "+personas.p"},
+		{`"personas": {"p": {"who": "*", "readOnly": true}}`, ada, catalogue.Item{Server: "a", Says: catalogue.Says{ReadOnly: true}}, "+personas.p"},
 		{`"personas": {"p": {"who": "*"}}, "policy": [{"deny": ["a/y"]}]`, ada, tool("a", "y"), "-policy[0].deny[0]"},
 		{`"personas": {"p": {"who": "*", "deny": ["*"]}}, "policy": [{"allow": ["a/y"]}]`, ada, tool("a", "y"), "-personas.p.deny[0]"},
 		{`"personas": {"p": {"who": "*", "deny": ["*"]}}, "policy": []`, Who{Person: true}, tool("a", "y"), "+a person"},
