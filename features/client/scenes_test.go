@@ -48,7 +48,7 @@ func play(t *testing.T, file, title string, story func(*conversation)) {
 	t.Helper()
 	testenv.Bubble(t, func(t *testing.T) {
 		s := &conversation{Scene: scene.New(title), t: t, began: time.Now()}
-		for _, who := range []string{"ada", "ben", "eve", "post"} {
+		for _, who := range []string{"ada", "ben", "eve", "late", "post"} {
 			for _, what := range []string{
 				"returns", "progress", "asked", ">", "<", "=", ">2", "<2", "=2", ">3", "<3", "=3", "event", "counts", "Transition", "Gap", "RequestStarted",
 				"Retried", "RequestStopped", "NotificationReceived", "LateReply", "UnknownReply", "Violation", "Shed", "Stalled", "BusyRetry", "Missed",
@@ -103,7 +103,7 @@ func (s *conversation) server(who string, o server.Options) *server.Server {
 // options returns the options of a client that notes what it sees.
 func (s *conversation) options(who string, o client.Options) client.Options {
 	o.Conn.Hooks, o.Conn.Log, o.Conn.Name = s.hooks(who), s.log(who), who
-	o.Conn.BackoffJitter = 1e-12
+	o.Conn.BackoffJitter = 1e-30 // none
 	if o.Conn.ProvenAfter == 0 {
 		o.Conn.ProvenAfter = time.Hour // the wait after the loss of a proven link is random
 	}
