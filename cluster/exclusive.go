@@ -59,16 +59,16 @@ type exclusive struct {
 	end             context.CancelFunc
 
 	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced when something here has changed, or a lease has
-	claim     *serverClaim  // which this node has, or is making; nil: none
-	run       *serverRun    // what runs, or has not ended entirely; nil: nothing
-	stuck     error         // what has run did not end; nothing is started here any more
-	keptUntil time.Time     // a claim without a server is given up then
-	failures  int           // in a row
-	givenUp   time.Time     // until when other nodes may try
-	failed    error         // why that is so; the server may have started since
-	giving    bool          // for another node
-	latest    *upstream     // the latest configuration
+	changed   wait.Changes // when something here has changed, or a lease has
+	claim     *serverClaim // which this node has, or is making; nil: none
+	run       *serverRun   // what runs, or has not ended entirely; nil: nothing
+	stuck     error        // what has run did not end; nothing is started here any more
+	keptUntil time.Time    // a claim without a server is given up then
+	failures  int          // in a row
+	givenUp   time.Time    // until when other nodes may try
+	failed    error        // why that is so; the server may have started since
+	giving    bool         // for another node
+	latest    *upstream    // the latest configuration
 	closed    bool
 }
 
@@ -139,7 +139,7 @@ func (n *Node) exclusive(name string) *exclusive {
 	if e == nil {
 		e = &exclusive{
 			node: n, name: name, key: serverPrefix + encodeName(name), path: serverPath(name), moveKey: movePrefix + encodeName(name),
-			wakers: newWakers(), turn: make(chan struct{}, 1), changed: make(chan struct{}), closed: n.closing,
+			wakers: newWakers(), turn: make(chan struct{}, 1), closed: n.closing,
 		}
 		e.ending, e.end = context.WithCancel(n.ctx)
 		n.exclusives[name] = e
@@ -162,8 +162,7 @@ func (e *exclusive) leaseChanged(key string) {
 
 // change tells those who wait within Open, or for this node. The caller holds e.mu.
 func (e *exclusive) change() {
-	close(e.changed)
-	e.changed = make(chan struct{})
+	e.changed.Announce()
 }
 
 // An exclusiveState is what Open decides by.
@@ -181,7 +180,7 @@ func (e *exclusive) state() (exclusiveState, <-chan struct{}) {
 	defer e.mu.Unlock()
 	in := exclusiveState{run: e.run, claimed: e.claim != nil, closed: e.closed, stuck: e.stuck, failed: e.failed}
 	in.asked = in.run != nil && in.run.asked
-	return in, e.changed
+	return in, e.changed.Next()
 }
 
 // may reports why no request may be passed to the server now, or nil.

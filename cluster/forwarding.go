@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster/internal/hop"
 	"github.com/bowline-mcp/bowline/internal/nodename"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -114,11 +115,11 @@ type peers struct {
 	mu      sync.Mutex
 	all     map[string]hop.Peer // by name
 	byKey   map[string]string   // names
-	changed chan struct{}       // closed and replaced at each change
+	changed wait.Changes
 }
 
 func newPeers(n *Node) peers {
-	return peers{node: n, all: map[string]hop.Peer{}, byKey: map[string]string{}, changed: make(chan struct{})}
+	return peers{node: n, all: map[string]hop.Peer{}, byKey: map[string]string{}}
 }
 
 // Living implements hop.Peers.
@@ -133,7 +134,7 @@ func (p *peers) Living(node string) (hop.Peer, bool) {
 func (p *peers) OfKey(spki string) (node string, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.byKey[spki], p.changed
+	return p.byKey[spki], p.changed.Next()
 }
 
 // update looks at a lease that has changed.
@@ -155,6 +156,5 @@ func (p *peers) update(key string) {
 	if lives {
 		p.all[name], p.byKey[now.SPKI] = now, name
 	}
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.changed.Announce()
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster/internal/hop"
 	"github.com/bowline-mcp/bowline/internal/seal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Node is one process of a cluster. Join makes one, Close ends it. Its methods may be
@@ -80,10 +81,10 @@ type Node struct {
 	exclusives map[string]*exclusive // by name
 
 	state      State
-	leaseSince instant       // since when the node holds its lease
-	hasLapsed  bool          // it has been without one since it joined
-	changed    chan struct{} // closed when the state changes
-	closing    bool          // Close was called
+	leaseSince instant      // since when the node holds its lease
+	hasLapsed  bool         // it has been without one since it joined
+	changed    wait.Changes // of the state
+	closing    bool         // Close was called
 }
 
 var errClosed = errors.New("cluster: the node is closed")
@@ -116,7 +117,7 @@ func newNode(e Engine, o Options) *Node {
 		epoch: rand.Text(), wall: time.Now,
 		table: map[string]*entry{}, left: map[string][]byte{}, kick: make(chan struct{}, 1),
 		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}), unread: map[string]error{},
-		state: Ready, changed: make(chan struct{}), drains: make(chan struct{}),
+		state: Ready, drains: make(chan struct{}),
 	}
 	n.since = n.wall().UTC().Round(time.Millisecond)
 	n.view = newView(owner{Node: o.Node, Epoch: n.epoch})

@@ -28,7 +28,7 @@ func (n *Node) State() (State, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.assess()
-	return n.state, n.changed
+	return n.state, n.changed.Next()
 }
 
 // assess brings the state up to date. The caller holds n.mu.
@@ -61,8 +61,7 @@ func (n *Node) setState(to State) {
 		n.hasLapsed = true
 	}
 	n.state = to
-	close(n.changed)
-	n.changed = make(chan struct{})
+	n.changed.Announce()
 }
 
 // hasReturned reports whether the node had lost its lease, and had it again within the last d. Other nodes that had lost theirs, as

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Report is a snapshot of a supervisor and everything below it. Its String
@@ -150,8 +151,8 @@ func (r *ChildReport) describeBelow(c *Child) {
 // A notifier announces the next change in a tree. Its mutex is always locked last.
 type notifier struct {
 	mu      sync.Mutex
-	changed chan struct{} // nil while nobody waits for a change
-	parent  *notifier     // the notifier of the supervisor above
+	changed wait.Changes
+	parent  *notifier // the notifier of the supervisor above
 }
 
 // forwardTo makes every change here also a change of the parent.
@@ -165,10 +166,7 @@ func (n *notifier) forwardTo(parent *notifier) {
 func (n *notifier) next() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.changed == nil {
-		n.changed = make(chan struct{})
-	}
-	return n.changed
+	return n.changed.Next()
 }
 
 func (n *notifier) notify() {
@@ -179,9 +177,6 @@ func (n *notifier) notify() {
 func (n *notifier) notifyOne() (parent *notifier) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.changed != nil {
-		close(n.changed)
-		n.changed = nil
-	}
+	n.changed.Announce()
 	return n.parent
 }

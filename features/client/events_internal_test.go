@@ -12,7 +12,7 @@ func TestSettleMissesNoChange(t *testing.T) {
 	var q eventQueue
 	changed := q.unsettled(conn.Status{State: conn.Ready}, func(Status) (bool, uint64) {
 		q.mu.Lock()
-		q.notify()
+		q.change.Announce()
 		q.mu.Unlock()
 		return true, 0 // the program has no event of this server yet
 	})

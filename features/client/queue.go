@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // These limit the events that wait. Beyond one of them, deliver waits for the program, and
@@ -27,13 +28,13 @@ type eventQueue struct {
 	waiting  []queuedEvent
 	bytes    int // of what the waiting events are about
 	running  bool
-	closing  bool          // Close has begun: deliver waits for the program, so that the drain does, too
-	draining bool          // new calls are refused from about now on
-	early    bool          // OnEvent has got its event before that, so it may wait for a call
-	away     bool          // the program got a Lost event, and no Restored event after it
-	lost     uint64        // the newest epoch whose loss is known
-	since    time.Time     // when the event was queued
-	change   chan struct{} // closed when the queue changes; nil unless settle waits
+	closing  bool         // Close has begun: deliver waits for the program, so that the drain does, too
+	draining bool         // new calls are refused from about now on
+	early    bool         // OnEvent has got its event before that, so it may wait for a call
+	away     bool         // the program got a Lost event, and no Restored event after it
+	lost     uint64       // the newest epoch whose loss is known
+	since    time.Time    // when the event was queued
+	change   wait.Changes // for settle
 }
 
 type queuedEvent struct {
@@ -169,7 +170,7 @@ func (q *eventQueue) pushLost(epoch uint64, why Reason, next time.Time) {
 			q.add(&Lost{Reason: why, Next: next}, false)
 		}
 	}
-	q.notify()
+	q.change.Announce()
 }
 
 // pushRestored ends the outage that pushLost or begin began.
@@ -183,7 +184,7 @@ func (q *eventQueue) pushRestored(failures []error) {
 	if q.away = false; q.wanted() {
 		q.add(e, false)
 	}
-	q.notify()
+	q.change.Announce()
 }
 
 // settle waits until the program has received all waiting events, the Lost of a server that
@@ -241,22 +242,11 @@ func (q *eventQueue) beginDrain() {
 	q.draining = true
 }
 
-// changed returns a channel that notify closes.
+// changed returns a channel that is closed when the queue changes.
 func (q *eventQueue) changed() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.change == nil {
-		q.change = make(chan struct{})
-	}
-	return q.change
-}
-
-// notify wakes the callers of settle. The caller holds the mutex.
-func (q *eventQueue) notify() {
-	if q.change != nil {
-		close(q.change)
-		q.change = nil
-	}
+	return q.change.Next()
 }
 
 // run passes events on until none waits. If the program ends the goroutine, for instance
@@ -286,7 +276,7 @@ func (q *eventQueue) run(ctx context.Context) {
 func (q *eventQueue) next(ctx context.Context) Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.notify()
+	defer q.change.Announce()
 	if len(q.waiting) == 0 || ctx.Err() != nil {
 		q.waiting, q.bytes, q.running, q.early = nil, 0, false, false
 		return nil

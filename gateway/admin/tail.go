@@ -3,6 +3,8 @@ package admin
 import (
 	"bytes"
 	"sync"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const (
@@ -19,7 +21,7 @@ type Tail struct {
 	lines   []string // the last one of them has the number last
 	last    uint64
 	open    []byte // a line without its end
-	changed chan struct{}
+	changed wait.Changes
 }
 
 // Write implements io.Writer.
@@ -43,21 +45,15 @@ func (t *Tail) add(line string) {
 		t.lines = append(t.lines[:0], t.lines[1:]...)
 	}
 	t.lines, t.last = append(t.lines, line), t.last+1
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
+	t.changed.Announce()
 }
 
 // Read implements Log.
 func (t *Tail) Read(after uint64) (lines []string, last uint64, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.changed == nil {
-		t.changed = make(chan struct{})
-	}
 	missing := min(t.last-min(after, t.last), uint64(len(t.lines)))
-	return append(lines, t.lines[uint64(len(t.lines))-missing:]...), t.last, t.changed
+	return append(lines, t.lines[uint64(len(t.lines))-missing:]...), t.last, t.changed.Next()
 }
 
 // Last returns the last line, or "" if there is none.

@@ -1,4 +1,4 @@
-// Package wait has what goroutines wait for: a signal that fires once, a closed channel, and time.
+// Package wait has what goroutines wait for: a signal that fires once, the next change of something, a closed channel, and time.
 package wait
 
 import (

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // lines are the connections to one run of a node. Each carries maxOpen requests at a time. If
@@ -18,7 +20,7 @@ type lines struct {
 	mu      sync.Mutex
 	all     []*line
 	attempt *attempt // to make another one; nil: nobody does
-	changed chan struct{}
+	changed wait.Changes
 	closed  bool
 }
 
@@ -38,8 +40,6 @@ type line struct {
 	given   bool // the Transport has the connection
 	retired bool // it takes no more requests
 }
-
-func newLines() lines { return lines{changed: make(chan struct{})} }
 
 // enter returns a line for a request, and makes one if there is none. The caller calls leave.
 func (s *lines) enter(ctx context.Context, connect func(context.Context) (*line, error)) (*line, error) {
@@ -80,7 +80,7 @@ func (s *lines) find() (l *line, of *attempt, mine bool, changed <-chan struct{}
 	if mine = s.attempt == nil; mine {
 		s.attempt = new(attempt)
 	}
-	return nil, s.attempt, mine, s.changed
+	return nil, s.attempt, mine, s.changed.Next()
 }
 
 func (s *lines) failure(of *attempt) error {
@@ -137,8 +137,7 @@ func (s *lines) close() {
 
 // wake makes all waiting requests look again. The caller holds mu.
 func (s *lines) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Announce()
 }
 
 // newLine returns a line on a connection.

@@ -113,7 +113,7 @@ func TestLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newLines()
+				var s lines
 				full := &line{of: &s, open: maxOpen}
 				s.all = []*line{full}
 				result := make(chan error)
@@ -142,7 +142,7 @@ func TestLines(t *testing.T) {
 			})
 		})
 	}
-	s := newLines()
+	var s lines
 	s.attempt = new(attempt)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -156,7 +156,7 @@ func TestLines(t *testing.T) {
 // that the line is of no use any more.
 func TestLineGivesItsConnectionOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLines()
+		var s lines
 		link := new(connection)
 		l := newLine(&s, link)
 		if got, err := l.give(t.Context(), "", ""); got != link || err != nil {

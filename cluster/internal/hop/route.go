@@ -55,7 +55,7 @@ func (h *Hop) replaceRoute(node string, p Peer, living bool) (now, old *route) {
 }
 
 func newRoute(h *Hop, p Peer) *route {
-	r := &route{hop: h, peer: p, settings: toPeer(h.certificate, p), lines: newLines()}
+	r := &route{hop: h, peer: p, settings: toPeer(h.certificate, p)}
 	r.proxy = &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: r, BufferPool: &h.buffers, FlushInterval: -1,
 		ErrorHandler: r.failed, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/names"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Catalogue is what is known now. All its methods may be called from every goroutine.
@@ -13,7 +14,7 @@ type Catalogue struct {
 
 	now     atomic.Pointer[Snapshot]
 	mu      sync.Mutex // held by those who replace the snapshot
-	changed chan struct{}
+	changed wait.Changes
 
 	saving sync.Mutex // held by Save
 	saved  *Snapshot
@@ -22,7 +23,7 @@ type Catalogue struct {
 
 // New returns an empty Catalogue that is not saved.
 func New() *Catalogue {
-	c := &Catalogue{changed: make(chan struct{})}
+	c := &Catalogue{}
 	c.now.Store(Empty())
 	return c
 }
@@ -35,7 +36,7 @@ func (c *Catalogue) Snapshot() *Snapshot { return c.now.Load() }
 func (c *Catalogue) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.changed
+	return c.changed.Next()
 }
 
 // Apply takes over the servers of a file; see [Snapshot.Apply]. It returns the kinds of which something else is
@@ -99,7 +100,6 @@ func (c *Catalogue) replace(by func(*Snapshot) *Snapshot) (changed []Kind) {
 		}
 	}
 	c.now.Store(next)
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.changed.Announce()
 	return changed
 }

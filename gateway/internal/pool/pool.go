@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/gateway/internal/life"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // Most is how many connections a server may have with those who do not share one.
@@ -49,9 +50,9 @@ type Place[T any] struct {
 type Pool[T any] struct {
 	mu      sync.Mutex
 	places  map[Owner]*Place[T]
-	created int           // places, ever
-	ending  int           // places that are not in the map any more, and whose connection has not ended
-	changed chan struct{} // closed when one has ended; nil: nobody waits
+	created int          // places, ever
+	ending  int          // places that are not in the map any more, and whose connection has not ended
+	changed wait.Changes // when one has ended
 }
 
 // Enter returns the connection of an owner, and keeps it from ending until Leave. A new one has the value of create. If there are Most, one that is idle is ended by end first,
@@ -123,10 +124,7 @@ func (p *Pool[T]) makeRoom() (idle *Place[T], changed <-chan struct{}) {
 	if p.ending == 0 {
 		return nil, nil
 	}
-	if p.changed == nil {
-		p.changed = make(chan struct{})
-	}
-	return nil, p.changed
+	return nil, p.changed.Next()
 }
 
 // before reports whether one is ended rather than another: who has left misses nothing, and
@@ -150,10 +148,7 @@ func (p *Pool[T]) Ended() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ending--
-	if p.changed != nil {
-		close(p.changed)
-		p.changed = nil
-	}
+	p.changed.Announce()
 }
 
 // Hold keeps a connection that is held already from ending until one Leave more.

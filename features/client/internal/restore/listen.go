@@ -187,7 +187,7 @@ func chooseReports(s Session, p Server, uris []string, filter *protocol.Subscrip
 func (r *reports) listenFailed(l *listening, err error, over bool) (refused []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.signal()
+	defer r.changed.Announce()
 	l.granted, l.over = nil, over
 	if l.failed = err; err == nil {
 		l.failed = errors.New("client: the server ended the subscription")
@@ -230,15 +230,6 @@ func (r *reports) fallBack(l *listening) {
 	r.listening = earlier
 }
 
-// signal wakes callers that wait for a change of the listening. The caller holds the
-// lock.
-func (r *reports) signal() {
-	if r.changed != nil {
-		close(r.changed)
-		r.changed = nil
-	}
-}
-
 // acknowledged notes what a server has granted. It returns that of which changes may have gone
 // unreported before, and the resources of which the program has to learn that they are not reported
 // any more, unless somebody else says so. restores reports whether a Restored will say so
@@ -251,7 +242,7 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) (unrepor
 	if granted == nil || l == nil || l.id != number || l.epoch != in.Epoch {
 		return nil, nil // the acknowledgement is malformed, or for a listening that was replaced
 	}
-	defer r.signal()
+	defer r.changed.Announce()
 	reported, others := l.compare(granted.ResourceSubscriptions)
 	granted.ResourceSubscriptions = reported
 	l.granted = granted
@@ -395,9 +386,6 @@ func (r *reports) outcome(p Server) (changed <-chan struct{}, granted *protocol.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.listening
-	if r.changed == nil {
-		r.changed = make(chan struct{})
-	}
 	granted, failed = l.granted, l.failed
 	if l.epoch != p.Epoch() { // the listening was not sent to this server yet
 		granted = nil
@@ -405,5 +393,5 @@ func (r *reports) outcome(p Server) (changed <-chan struct{}, granted *protocol.
 			failed = nil
 		}
 	}
-	return r.changed, granted, failed
+	return r.changed.Next(), granted, failed
 }

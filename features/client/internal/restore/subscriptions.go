@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -23,7 +24,7 @@ type reports struct {
 	ending    uint32                   // how many replaced ones continue for a while
 	listening *listening               // the newest subscriptions/listen; nil before the first
 	replaced  *listening               // the previous one, until the newest is acknowledged
-	changed   chan struct{}
+	changed   wait.Changes
 }
 
 // A subscription records who wants the updates of one resource. The mutex of the reports

@@ -107,10 +107,10 @@ func (t *Task) takeQuestions() (asked *questions, open protocol.InputRequests, c
 	case t.state.Task.Status.Ended():
 		return nil, nil, nil
 	case t.asked == nil || t.asked.attended:
-		return nil, nil, t.changed
+		return nil, nil, t.changed.Next()
 	}
 	t.asked.attended = true
-	return t.asked, t.asked.Open(), t.changed
+	return t.asked, t.asked.Open(), t.changed.Next()
 }
 
 // leaveQuestions lets another request ask, and wakes those that wait, so that one of them does it.

@@ -81,10 +81,10 @@ type Task struct {
 
 	mu      sync.Mutex
 	state   Record
-	asked   *questions    // what the client must answer
-	unsaved bool          // the store does not have the outcome yet
-	changed chan struct{} // closed at the next change of the task
-	timer   *time.Timer   // ends the task when its TTL has passed
+	asked   *questions // what the client must answer
+	unsaved bool       // the store does not have the outcome yet
+	changed wait.Changes
+	timer   *time.Timer // ends the task when its TTL has passed
 }
 
 // New returns the task that a call may become. Early is what its client has said before it was
@@ -96,7 +96,7 @@ func (ts *Tasks) New(job Job, about About, early protocol.InputResponses) *Task 
 	}
 	t := &Task{
 		tasks: ts, job: job, about: about, used: make(map[string]bool),
-		begun: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
+		begun: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.Begin(t)
 	t.SetEarly(early, true)
@@ -394,8 +394,7 @@ func (t *Task) saveAgain() {
 // wake wakes all who wait for a change: it closes their channel, and makes one for the next change. They look themselves
 // what has changed: several changes may wake them once. The caller holds the mutex.
 func (t *Task) wake() {
-	close(t.changed)
-	t.changed = make(chan struct{})
+	t.changed.Announce()
 }
 
 // HasBegun reports whether the call has become a task. Once it does, it always will.
