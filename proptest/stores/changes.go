@@ -29,22 +29,15 @@ type Changes struct {
 //
 // Guarantees: G-0074.9
 func ChangesContract(t *testing.T, open func(t *testing.T) Changes, o proptest.ContractOptions) {
-	for _, clause := range []struct {
-		name  string
-		check func(s *changes)
-	}{
+	with := func(t *testing.T, tb cleanupTB) *changes { return openChanges(t, tb, open, o) }
+	contract(t, with, []clause[*changes]{
 		{"a change reaches all other nodes as it is", (*changes).areUnchanged},
 		{"changes of a node come once and in order", (*changes).areInOrder},
 		{"a node that does not subscribe may publish", (*changes).needNoSubscription},
 		{"Publish does not wait for a receiver", (*changes).publishReturns},
 		{"nothing comes after stop", (*changes).stopEnds},
 		{"what is lost is reported as missed", (*changes).lossIsReported},
-	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openChanges(t, t, open, o)) })
-	}
-	t.Run("random changes are received or reported as missed", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { openChanges(t, rt, open, o).arriveOrAreMissed(rt) })
-	})
+	}, "random changes are received or reported as missed", (*changes).arriveOrAreMissed)
 }
 
 // changes are the Changes under test, and what was published.

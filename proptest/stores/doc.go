@@ -24,6 +24,7 @@ package stores
 import (
 	"context"
 	"errors"
+	"testing"
 
 	"pgregory.net/rapid"
 
@@ -41,4 +42,20 @@ func guarded(t cleanupTB, o proptest.ContractOptions) context.Context {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), o.Wait(), errors.New("the store does not answer"))
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// A clause is one thing that a contract says of S.
+type clause[S any] struct {
+	name  string
+	check func(S)
+}
+
+// contract checks each clause with stores of its own. At last random uses of stores must agree with a model.
+func contract[S any](t *testing.T, with func(*testing.T, cleanupTB) S, clauses []clause[S], agreement string, agrees func(S, *rapid.T)) {
+	for _, one := range clauses {
+		t.Run(one.name, func(t *testing.T) { one.check(with(t, t)) })
+	}
+	t.Run(agreement, func(t *testing.T) {
+		rapid.Check(t, func(rt *rapid.T) { agrees(with(t, rt), rt) })
+	})
 }

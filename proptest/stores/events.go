@@ -33,21 +33,14 @@ type Events struct {
 //
 // Guarantees: G-0080.3
 func EventStoreContract(t *testing.T, open func(t *testing.T) Events, o proptest.ContractOptions) {
-	for _, clause := range []struct {
-		name  string
-		check func(s *events)
-	}{
+	with := func(t *testing.T, tb cleanupTB) *events { return openEvents(t, tb, open, o) }
+	contract(t, with, []clause[*events]{
 		{"events come back as they were", (*events).areUnchanged},
 		{"a page is limited, and has at least one event", (*events).pagesAreLimited},
 		{"sessions and streams are told apart", (*events).streamsAreDistinct},
 		{"a session that has ended has no events", (*events).forgetDrops},
 		{"streams are written at the same time", (*events).writtenTogether},
-	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openEvents(t, t, open, o)) })
-	}
-	t.Run("events agree with a map", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { openEvents(t, rt, open, o).agreeWithMap(rt) })
-	})
+	}, "events agree with a map", (*events).agreeWithMap)
 }
 
 // events are the Events under test, and what was appended to them.

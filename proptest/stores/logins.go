@@ -28,10 +28,8 @@ type Logins struct {
 //
 // Guarantees: G-0080.4
 func LoginStoreContract(t *testing.T, open func(t *testing.T) Logins, o proptest.ContractOptions) {
-	for _, clause := range []struct {
-		name  string
-		check func(s *logins)
-	}{
+	with := func(t *testing.T, tb cleanupTB) *logins { return openLogins(t, tb, open, o) }
+	contract(t, with, []clause[*logins]{
 		{"an entry comes back whole", (*logins).entriesAreWhole},
 		{"an entry is replaced and deleted", (*logins).entriesAreReplaced},
 		{"an error changes nothing", (*logins).errorsChangeNothing},
@@ -39,12 +37,7 @@ func LoginStoreContract(t *testing.T, open func(t *testing.T) Logins, o proptest
 		{"a key is locked by one program at a time", (*logins).locksExclude},
 		{"a lock is for one key, and not for Load", (*logins).locksAreNarrow},
 		{"the wait for a lock ends with its context", (*logins).waitsEnd},
-	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openLogins(t, t, open, o)) })
-	}
-	t.Run("entries agree with a map", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { openLogins(t, rt, open, o).agreeWithMap(rt) })
-	})
+	}, "entries agree with a map", (*logins).agreeWithMap)
 }
 
 // logins are the Logins under test.

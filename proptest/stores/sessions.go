@@ -50,10 +50,8 @@ type Sessions struct {
 //
 // Guarantees: G-0080.2
 func SessionStoreContract(t *testing.T, open func(t *testing.T) Sessions, o proptest.ContractOptions) {
-	for _, clause := range []struct {
-		name  string
-		check func(s *sessions)
-	}{
+	with := func(t *testing.T, tb cleanupTB) *sessions { return openSessions(t, tb, open, o) }
+	contract(t, with, []clause[*sessions]{
 		{"a session is taken with its newest record", (*sessions).newestRecord},
 		{"nobody else takes a session", (*sessions).identityIsChecked},
 		{"sessions are told apart", (*sessions).sessionsAreDistinct},
@@ -63,12 +61,7 @@ func SessionStoreContract(t *testing.T, open func(t *testing.T) Sessions, o prop
 		{"one of many takes gets the session", (*sessions).oneTakeWins},
 		{"a take that failed takes nothing away", (*sessions).takeWithoutTime},
 		{"a node learns that it has lost a session", (*sessions).lossIsReported},
-	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openSessions(t, t, open, o)) })
-	}
-	t.Run("sessions agree with a map", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { (&sessionModel{sessions: openSessions(t, rt, open, o)}).run(rt) })
-	})
+	}, "sessions agree with a map", func(s *sessions, rt *rapid.T) { (&sessionModel{sessions: s}).run(rt) })
 }
 
 // sessions are the Sessions under test.

@@ -23,20 +23,13 @@ type SpentStates struct {
 //
 // Guarantees: G-0075.9
 func SpentContract(t *testing.T, open func(t *testing.T) SpentStates, o proptest.ContractOptions) {
-	for _, clause := range []struct {
-		name  string
-		check func(s *spent)
-	}{
+	with := func(t *testing.T, tb cleanupTB) *spent { return openSpent(t, tb, open, o) }
+	contract(t, with, []clause[*spent]{
 		{"states are told apart", (*spent).statesAreDistinct},
 		{"one of many uses is the first", (*spent).oneIsFirst},
 		{"a state is remembered while others expire", (*spent).othersExpire},
 		{"a use whose context has ended is not a second first one", (*spent).contextsEnd},
-	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openSpent(t, t, open, o)) })
-	}
-	t.Run("uses agree with a map", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { openSpent(t, rt, open, o).agreeWithMap(rt) })
-	})
+	}, "uses agree with a map", (*spent).agreeWithMap)
 }
 
 // spent are the SpentStates under test.

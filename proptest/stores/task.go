@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -40,10 +38,8 @@ type Tasks struct {
 //
 // Guarantees: G-0075.8
 func TaskStoreContract(t *testing.T, open func(t *testing.T) Tasks, o proptest.ContractOptions) {
-	for _, clause := range []struct {
-		name  string
-		check func(s *tasks)
-	}{
+	with := func(t *testing.T, tb cleanupTB) *tasks { return openTasks(t, tb, open, o) }
+	contract(t, with, []clause[*tasks]{
 		{"a record comes back whole", (*tasks).recordsAreWhole},
 		{"a record is replaced and deleted", (*tasks).recordsAreReplaced},
 		{"a record does not change with the caller's", (*tasks).recordsAreCopies},
@@ -55,12 +51,7 @@ func TaskStoreContract(t *testing.T, open func(t *testing.T) Tasks, o proptest.C
 		{"many save one new task", (*tasks).manyBegin},
 		{"many save at the same time", (*tasks).manySave},
 		{"a full store refuses new tasks", (*tasks).fullStores},
-	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openTasks(t, t, open, o)) })
-	}
-	t.Run("tasks agree with a map", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { openTasks(t, rt, open, o).agreeWithMap(rt) })
-	})
+	}, "tasks agree with a map", (*tasks).agreeWithMap)
 }
 
 // tasks are the Tasks under test.
