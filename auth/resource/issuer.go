@@ -96,19 +96,27 @@ func (i *issuer) keysFor(ctx context.Context, h joseHeader) ([]jose.JSONWebKey, 
 			}
 			return nil, invalid("the token is signed with an unknown key")
 		}
-		fetching := i.fetching
-		if fetching == nil {
-			i.fetching, i.tried = make(chan struct{}), now
-			i.mu.Unlock()
-			i.refresh(ctx)
-			continue
+		if err := i.together(ctx, now, i.refresh); err != nil {
+			return nil, err
 		}
+	}
+}
+
+// together calls what fetches, or waits until that has ended which is running for another request. The caller holds mu, and has it no more afterwards.
+func (i *issuer) together(ctx context.Context, now time.Time, by func(context.Context)) error {
+	fetching := i.fetching
+	if fetching == nil {
+		i.fetching, i.tried = make(chan struct{}), now
 		i.mu.Unlock()
-		select {
-		case <-fetching:
-		case <-ctx.Done():
-			return nil, unavailable("the client has left")
-		}
+		by(ctx)
+		return nil
+	}
+	i.mu.Unlock()
+	select {
+	case <-fetching:
+		return nil
+	case <-ctx.Done():
+		return unavailable("the client has left")
 	}
 }
 
@@ -239,17 +247,8 @@ func (i *issuer) introspectAt(ctx context.Context) (string, error) {
 			i.mu.Unlock()
 			return "", unavailable("the authorization server cannot be asked about the token now")
 		}
-		if fetching == nil {
-			i.fetching, i.tried = make(chan struct{}), now
-			i.mu.Unlock()
-			i.rediscover(ctx)
-			continue
-		}
-		i.mu.Unlock()
-		select {
-		case <-fetching:
-		case <-ctx.Done():
-			return "", unavailable("the client has left")
+		if err := i.together(ctx, now, i.rediscover); err != nil {
+			return "", err
 		}
 	}
 }
