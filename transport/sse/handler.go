@@ -145,18 +145,9 @@ func (h *Handler) acceptorsToClose() []transport.Acceptor {
 func (h *Handler) Close(grace time.Duration) error {
 	h.mu.Lock()
 	h.stopped = true
-	links := make([]*serverLink, 0, len(h.sessions))
-	for _, l := range h.sessions {
-		links = append(links, l)
-	}
+	links := slices.Collect(maps.Values(h.sessions))
 	h.mu.Unlock()
-	left := make([]error, len(links))
-	var closing sync.WaitGroup
-	for i, l := range links {
-		closing.Go(func() { left[i] = l.Close(grace) })
-	}
-	closing.Wait()
-	return errors.Join(left...)
+	return web.CloseAll(links, grace)
 }
 
 // ServeHTTP implements http.Handler.

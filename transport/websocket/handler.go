@@ -105,14 +105,7 @@ func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 // Close refuses new connections with 503 and closes all links, each within the grace. The error names what was left behind. If your program does
 // not call Shutdown, close the Acceptor first, so that calls in flight can finish. http.Server.Shutdown and Close do not end WebSockets.
 func (h *Handler) Close(grace time.Duration) error {
-	links := h.stop()
-	left := make([]error, len(links))
-	var closing sync.WaitGroup
-	for i, l := range links {
-		closing.Go(func() { left[i] = l.Close(grace) })
-	}
-	closing.Wait()
-	return errors.Join(left...)
+	return web.CloseAll(h.stop(), grace)
 }
 
 // stop refuses new connections, and returns the links that there are.

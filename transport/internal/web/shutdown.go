@@ -21,6 +21,17 @@ type Shutdown struct {
 	Grace     time.Duration                   // the time for everything together
 }
 
+// CloseAll closes links at the same time, each within the grace. Its error names what was left behind.
+func CloseAll[L transport.Link](links []L, grace time.Duration) error {
+	left := make([]error, len(links))
+	var closing sync.WaitGroup
+	for i, l := range links {
+		closing.Go(func() { left[i] = l.Close(grace) })
+	}
+	closing.Wait()
+	return errors.Join(left...)
+}
+
 // GraceOf returns how long a Shutdown may take: until the deadline of ctx, or 10 s if it has none.
 func GraceOf(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
