@@ -53,37 +53,30 @@ func decodeRecord(plain []byte, into any) error {
 }
 
 // openLease opens the value of a node's lease. What cannot be read is counted.
-func (n *Node) openLease(key string, sealed []byte) (leaseRecord, error) {
-	var r leaseRecord
-	err := n.openRecord(key, sealed, &r)
-	if err == nil && r.Epoch == "" {
-		n.sealer.refused.Add(1)
-		err = errNoEpoch
-	}
+func (n *Node) openLease(key string, sealed []byte) (r leaseRecord, err error) {
+	err = n.openRecord(key, sealed, &r, &r.Epoch)
 	return r, err
 }
 
 // openClaim does the same for a claim.
-func (n *Node) openClaim(key string, sealed []byte) (claimRecord, error) {
-	var r claimRecord
-	err := n.openRecord(key, sealed, &r)
-	if err == nil && r.Epoch == "" {
-		n.sealer.refused.Add(1)
-		err = errNoEpoch
-	}
+func (n *Node) openClaim(key string, sealed []byte) (r claimRecord, err error) {
+	err = n.openRecord(key, sealed, &r, &r.Epoch)
 	return r, err
 }
 
-func (n *Node) openRecord(key string, sealed []byte, into any) error {
+// openRecord opens a record, which must have an epoch.
+func (n *Node) openRecord(key string, sealed []byte, into any, epoch *string) error {
 	plain, err := n.open(sealLease, leaseBucket+"/"+key, sealed)
 	if err != nil {
 		return err
 	}
-	if err := decodeRecord(plain, into); err != nil {
-		n.sealer.refused.Add(1)
-		return err
+	if err = decodeRecord(plain, into); err == nil && *epoch == "" {
+		err = errNoEpoch
 	}
-	return nil
+	if err != nil {
+		n.sealer.refused.Add(1)
+	}
+	return err
 }
 
 // encode returns a value of this package as JSON. It has no types that JSON cannot express.

@@ -16,9 +16,9 @@ import (
 )
 
 // answer answers requests with a prefix and what was asked.
-func (s *suite) answer(e cluster.Engine, subject, prefix string) (stop func()) {
+func (s *suite) answer(e cluster.Engine, subject, prefix string) {
 	s.t.Helper()
-	return s.serve(e, subject, func(_ context.Context, body []byte) []byte { return append([]byte(prefix), body...) })
+	s.serve(e, subject, func(_ context.Context, body []byte) []byte { return append([]byte(prefix), body...) })
 }
 
 func (s *suite) serve(e cluster.Engine, subject string, f func(context.Context, []byte) []byte) (stop func()) {

@@ -17,7 +17,6 @@ import (
 
 // A view is the map that a Watch builds.
 type view struct {
-	s       *suite
 	cancel  context.CancelFunc
 	done    chan struct{}
 	changed chan struct{} // capacity one: a token when something has changed
@@ -31,7 +30,7 @@ type view struct {
 
 // watch watches a bucket until stop is called or the clause ends.
 func (s *suite) watch(b cluster.Bucket, prefix string) *view {
-	v := &view{s: s, done: make(chan struct{}), changed: make(chan struct{}, 1), values: map[string]string{}, expired: map[string]time.Time{}}
+	v := &view{done: make(chan struct{}), changed: make(chan struct{}, 1), values: map[string]string{}, expired: map[string]time.Time{}}
 	var ctx context.Context
 	ctx, v.cancel = context.WithCancel(s.ctx)
 	s.t.Cleanup(v.stop)
