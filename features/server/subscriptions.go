@@ -33,10 +33,13 @@ func newSubscriptionRoom(bytes int) *share.Pool {
 // within 10 ms are sent as one.
 func (s *Server) ResourceUpdated(uri string) { s.subscriptions.Tell(changes.Resource(uri)) }
 
-// claim claims a resource for a request that changes its subscription. It waits for as long as a request may wait.
+// claim claims a resource for a request by a method that changes its subscription. It waits for as long as a request may wait.
 // A session waits for itself here: for its own request about the same resource, which the program has not decided on
 // yet.
-func (ss *subscriptions) claim(ctx context.Context, c *call, uri string) (release func(), err error) {
+func (ss *subscriptions) claim(ctx context.Context, c *call, method, uri string) (release func(), err error) {
+	if err := catalog.CheckURI(method, uri); err != nil {
+		return nil, err
+	}
 	if due := c.in.StartBy(); !due.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, due, errLate)
@@ -47,10 +50,7 @@ func (ss *subscriptions) claim(ctx context.Context, c *call, uri string) (releas
 
 // subscribe subscribes a legacy client to updates of a resource.
 func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
-	if err := catalog.CheckURI(protocol.MethodSubscribe, params.URI); err != nil {
-		return nil, err
-	}
-	release, err := ss.claim(ctx, c, params.URI)
+	release, err := ss.claim(ctx, c, protocol.MethodSubscribe, params.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +82,7 @@ func (ss *subscriptions) maySubscribe(ctx context.Context, uri string) error {
 
 // unsubscribe ends the subscription of a legacy client to a resource.
 func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
-	if err := catalog.CheckURI(protocol.MethodUnsubscribe, params.URI); err != nil {
-		return nil, err
-	}
-	release, err := ss.claim(ctx, c, params.URI)
+	release, err := ss.claim(ctx, c, protocol.MethodUnsubscribe, params.URI)
 	if err != nil {
 		return nil, err
 	}

@@ -318,7 +318,7 @@ func (e *evaluation) dependents(n *node, at int, name []byte, seen []bool) fault
 		if !e.step(e.values.size(at) / 2) {
 			return fault{rule: "stopped", node: n, at: at}
 		}
-		if _, ok := e.values.member(at, other); !ok {
+		if !e.values.has(at, other) {
 			return fault{rule: "dependentRequired", node: n, at: at, name: other}
 		}
 	}

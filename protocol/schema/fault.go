@@ -100,7 +100,7 @@ func (e *evaluation) reasonOfObject(f fault) string {
 	r := f.node.object
 	switch f.rule {
 	case "required":
-		missing := slices.IndexFunc(r.required, func(name string) bool { _, ok := e.values.member(f.at, name); return !ok })
+		missing := slices.IndexFunc(r.required, func(name string) bool { return !e.values.has(f.at, name) })
 		return fmt.Sprintf("lacks the member %.100q", r.required[max(0, missing)])
 	case "dependentRequired":
 		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)

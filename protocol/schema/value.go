@@ -161,14 +161,14 @@ func (v *values) count(at int) (n int) {
 	return n
 }
 
-// member returns the position of a member's value, if the object has the member.
-func (v *values) member(at int, name string) (int, bool) {
+// has reports whether an object has a member.
+func (v *values) has(at int, name string) bool {
 	for i := range v.inside(at) {
 		if string(v.string(i)) == name {
-			return i + 1, true
+			return true
 		}
 	}
-	return 0, false
+	return false
 }
 
 // string returns the text of a string, unquoted.
