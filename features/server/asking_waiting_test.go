@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,32 @@ func TestAbandonedCallsCleanUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// If a handler returns while its question is being sealed, its client gets the outcome, and not a state that leads nowhere.
+//
+// Guarantees: G-0031.7
+func TestAHandlerThatReturnsBeforeItsQuestionIsSent(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		var giveUp atomic.Pointer[context.CancelFunc]
+		s := new(shop)
+		srv := s.server(server.Options{Asking: server.AskingOptions{Secrets: func() [][]byte {
+			if stop := giveUp.Swap(nil); stop != nil {
+				(*stop)()
+				pass(time.Second)
+			}
+			return [][]byte{make([]byte, 32)}
+		}}})
+		server.AddTool(srv, protocol.Tool{Name: "impatient"}, func(ctx context.Context, in struct{}) (string, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			giveUp.Store(&cancel)
+			_, err := s.one(ctx, in)
+			return fmt.Sprint("asked: ", err == nil), nil
+		}, server.Asks(server.Waits, forms))
+		if got := dial(t, srv).round("impatient", ""); got.State != "" || !strings.Contains(got.Text, "asked: false") {
+			t.Errorf("got %+v, want the outcome", got)
+		}
+	})
 }
 
 // A call whose handler has stopped waiting for an answer keeps its place, with its outcome, until the question expires, and no longer.

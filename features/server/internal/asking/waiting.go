@@ -131,7 +131,7 @@ func (w *Waiting) handlerOver() {
 		cs.release(w)
 	}
 	delete(cs.handlers, w)
-	// Under the mutex, under which issue and abandon look at it: exactly one of them and this function gives the
+	// Under the mutex, under which park, issue and abandon look at it: exactly one of them and this function gives the
 	// place back.
 	close(w.done)
 }
@@ -173,8 +173,8 @@ func (w *Waiting) Await(ctx context.Context) (any, *protocol.InputRequired, erro
 	return w.result, nil, w.err
 }
 
-// park ends a round with questions. The next round presents the ticket. The call may end while its state is sealed, without the mutex;
-// issue then finds that out.
+// park ends a round with questions. The next round presents the ticket. The call may end while its state is sealed, without the mutex:
+// if its handler has returned, that outcome ends the round.
 func (w *Waiting) park(asked *Parked) (any, *protocol.InputRequired, error) {
 	cs := w.calls
 	open := asked.Open()
@@ -202,6 +202,10 @@ func (w *Waiting) park(asked *Parked) (any, *protocol.InputRequired, error) {
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	if wait.IsClosed(w.done) { // the handler has not waited for the answers
+		cs.release(w)
+		return w.result, nil, w.err
+	}
 	w.issue([16]byte(next.ID))
 	return nil, required, nil
 }
@@ -210,11 +214,7 @@ func (w *Waiting) park(asked *Parked) (any, *protocol.InputRequired, error) {
 func (w *Waiting) issue(ticket [16]byte) {
 	cs := w.calls
 	if w.ctx.Err() != nil {
-		// A ticket would lead nowhere. Either the handler has returned, and its place is given back here; or
-		// handlerOver finds that the call was left, and does it.
-		if w.left = true; wait.IsClosed(w.done) {
-			cs.release(w)
-		}
+		w.left = true // a ticket would lead nowhere; handlerOver gives the place back
 		return
 	}
 	w.ticket, w.parked = ticket, true
