@@ -141,19 +141,35 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 	return !found || !running || session.Status().State != conn.Ready || !protocol.IsModern(session.Server().ProtocolVersion)
 }
 
-// answerOf asks the client to whose call a question belongs.
+// answerOf asks the client to whose call a question belongs. On pipes that is one of several calls of the client: if it ends first, the question was
+// that of another one.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
 	call, err := g.callFor(ctx, q)
 	if err != nil {
 		g.waiting.refuse(whyNobody(err))
 		return answer, err
 	}
+	for reports := reporting(ctx, q); ; {
+		answer, err = answerIn[A](g, ctx, call, from, q, reports)
+		if err == nil || call.Err() == nil || ctx.Err() != nil {
+			return answer, err
+		}
+		others := slices.DeleteFunc(callsFor(ctx, q), func(other context.Context) bool { return other.Err() != nil || ownerOf(other) != ownerOf(call) })
+		if len(others) == 0 {
+			return answer, err
+		}
+		call = others[0]
+	}
+}
+
+// answerIn asks the client in the name of a call.
+func answerIn[A protocol.InputResponse](g *Gateway, ctx, call context.Context, from *client.Session, q protocol.InputRequest, reports func(context.Context) context.Context) (answer A, err error) {
 	asking, cancel := context.WithCancelCause(call)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	defer g.noteQuestion(call, g.serverOf(from), q.Method(), cancel)()
 	key := rand.Text()
-	answers, err := server.Ask(reporting(asking, ctx, q), protocol.InputRequests{key: namingTask(call, q)})
+	answers, err := server.Ask(reports(asking), protocol.InputRequests{key: namingTask(call, q)})
 	var unsupported *server.UnsupportedError
 	switch {
 	case errors.Is(err, server.ErrNotAsking): // see mayAsk
@@ -309,15 +325,18 @@ func namingTask(call context.Context, q protocol.InputRequest) protocol.InputReq
 	return q
 }
 
-// reporting returns the context in which a client is asked: if the server wants progress, the client is asked for it, too. The token of the server means
-// nothing to the client, and does not go on.
-func reporting(asking, question context.Context, q protocol.InputRequest) context.Context {
+// reporting returns what makes the context in which a client is asked: if the server wants progress, the client is asked for it, too. The token of the
+// server means nothing to the client, and does not go on.
+func reporting(question context.Context, q protocol.InputRequest) func(asking context.Context) context.Context {
 	meta := protocol.MetaOf(q)
-	if _, wants := meta[protocol.MetaProgressToken]; !wants {
-		return asking
-	}
+	_, wants := meta[protocol.MetaProgressToken]
 	delete(meta, protocol.MetaProgressToken)
-	return server.OnProgress(asking, func(p *protocol.ProgressParams) { client.Progress(question, p.Progress, p.Total, p.Message) })
+	return func(asking context.Context) context.Context {
+		if !wants {
+			return asking
+		}
+		return server.OnProgress(asking, func(p *protocol.ProgressParams) { client.Progress(question, p.Progress, p.Total, p.Message) })
+	}
 }
 
 // callFor returns the call to which a question belongs. If only a client that has probably left makes that unknown, the question ends that keeps its call

@@ -294,6 +294,58 @@ func TestQuestionsGoToNobodyIfTheyMayBeAnothers(t *testing.T) {
 	}
 }
 
+// On pipes nothing says which call of a client a question belongs to. It is asked in one of them, and that one may end first.
+//
+// Guarantees: G-0088.5
+func TestAQuestionOutlivesOtherCallsOfItsClient(t *testing.T) {
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		const others = 8
+		began, over := make(chan struct{}, others), make(chan struct{})
+		s, runs := asker()
+		server.AddTool(s, protocol.Tool{Name: "hold"}, func(context.Context, struct{}) (string, error) {
+			began <- struct{}{}
+			<-over
+			return "held", nil
+		})
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		f.identity = "ada"
+		o, asked, answer := user("me"), make(chan struct{}, 2*others), make(chan struct{})
+		sample := o.Sample
+		o.Sample = func(ctx context.Context, s *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			asked <- struct{}{}
+			select {
+			case <-answer:
+				return sample(ctx, s, p)
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		session := f.client(front, o)
+		var calls, asking sync.WaitGroup
+		for range others {
+			calls.Go(func() {
+				if got, err := client.Call[string](timeout(t), session, "a__hold", nil); err != nil || got != "held" {
+					t.Errorf("%s: another call: %q, %v", front, got, err)
+				}
+			})
+			<-began
+		}
+		asking.Go(func() {
+			if got, err := client.Call[string](timeout(t), session, "a__sample", nil); err != nil || got != "me" || runs() != 1 {
+				t.Errorf("%s: %q, %v after %d runs", front, got, err, runs())
+			}
+		})
+		<-asked
+		close(over)
+		if front != protocol.Latest { // there, the call that was asked in has its result only when its client has answered
+			calls.Wait()
+		}
+		close(answer)
+		asking.Wait()
+		calls.Wait()
+	}
+}
+
 // A modern client without a login that does not come back keeps nobody from being asked for long: once it has had its time, the first question that it is in the way of
 // ends its own, and so its call. It is left in peace while nobody else needs to be asked. If it comes back, it has the outcome of its call.
 //
