@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestContestantsEcho checks that each contestant, including the floors, echoes the text over
-// each of its wires. A call that returns another text fails.
+// each of its wires, and nested objects if it can. A call that returns something else fails.
 func TestContestantsEcho(t *testing.T) {
 	for _, c := range contestants() {
 		if c.missing() != "" { // a program of others
@@ -56,10 +56,19 @@ func checkEcho(t *testing.T, m *measurement, open func(*measurement, context.Con
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+	if s.order == nil {
+		return
+	}
+	if err := s.order(orderOf(1000))(context.Background()); err != nil {
+		t.Errorf("an order: %v", err)
+	}
 }
 
 func TestAnotherAnswerIsAnError(t *testing.T) {
 	if err := sameText("an answer", "a question"); err == nil {
 		t.Error("another text is accepted as the echo")
+	}
+	if err := sameOrder(orderOf(1000), orderOf(2000)); err == nil {
+		t.Error("another order is accepted as the echo")
 	}
 }

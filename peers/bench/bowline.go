@@ -1,12 +1,14 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
@@ -79,6 +81,7 @@ func newBowlineServer(o serving) *server.Server {
 		func(_ context.Context, params *protocol.CallToolParams) (string, error) {
 			return string(params.Arguments), nil
 		})
+	server.AddTool(s, protocol.Tool{Name: "order"}, func(_ context.Context, in order) (order, error) { return in, nil })
 	server.AddTool(s, protocol.Tool{Name: "document"}, func(_ context.Context, in many) (string, error) { return foundText(in.Count), nil })
 	server.AddTool(s, protocol.Tool{Name: "park"}, func(ctx context.Context, _ nothing) (string, error) {
 		<-ctx.Done()
@@ -91,13 +94,38 @@ func newBowlineServer(o serving) *server.Server {
 		}
 		return "", nil
 	})
+	addBowlineLists(s, o)
+	return s
+}
+
+// addBowlineLists adds what is there to be listed, and a tool with a large schema.
+func addBowlineLists(s *server.Server, o serving) {
+	for i := range o.resources {
+		server.AddResource(s, protocol.Resource{URI: fmt.Sprintf("file:///archive/%06d.txt", i), Name: toolName(i), Description: toolDescription},
+			func(context.Context) (string, error) { return "", nil })
+	}
+	if o.schema > 0 {
+		server.AddTool(s, protocol.Tool{Name: "wide", InputSchema: wideSchema(o.schema)},
+			func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+				return &protocol.CallToolResult{}, nil
+			})
+	}
 	for i := range o.tools {
 		server.AddTool(s, protocol.Tool{Name: toolName(i), Description: toolDescription, InputSchema: json.RawMessage(toolSchema)},
 			func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				return &protocol.CallToolResult{}, nil
 			})
 	}
-	return s
+}
+
+// wideSchema is a schema of so many bytes.
+func wideSchema(bytes int) json.RawMessage {
+	const member = `"member%06d":{"type":"string","minLength":1,"description":"what to look for"}`
+	var all []string
+	for i := range bytes / len(member) {
+		all = append(all, fmt.Sprintf(member, i))
+	}
+	return json.RawMessage(`{"type":"object","properties":{` + strings.Join(all, ",") + `}}`)
 }
 
 // A bowlineTool is the tool that echo calls.
@@ -170,6 +198,12 @@ func (b bowlineTool) session(s *client.Session) *session {
 	patient := s.With(client.CallOptions{Timeout: -1})
 	return &session{
 		echo: func(text string) call { return b.echo(s, text) },
+		order: func(o order) call {
+			return func(ctx context.Context) error {
+				got, err := client.Call[order](ctx, s, "order", o)
+				return cmp.Or(err, sameOrder(got, o))
+			}
+		},
 		list: func(ctx context.Context) (tools int, err error) {
 			for _, err := range s.Tools(ctx) {
 				if err != nil {
@@ -178,6 +212,19 @@ func (b bowlineTool) session(s *client.Session) *session {
 				tools++
 			}
 			return tools, nil
+		},
+		resources: func(ctx context.Context) (resources int, err error) {
+			for _, err := range s.Resources(ctx) {
+				if err != nil {
+					return 0, err
+				}
+				resources++
+			}
+			return resources, nil
+		},
+		wide: func(ctx context.Context) error {
+			_, err := s.CallTool(ctx, &protocol.CallToolParams{Name: "wide", Arguments: json.RawMessage(`{"member000001":"x"}`)})
+			return err
 		},
 		notify: func(ctx context.Context) error { return s.Notify(ctx, "notifications/news", nothing{}) },
 		park: func(ctx context.Context) error {

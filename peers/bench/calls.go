@@ -59,7 +59,10 @@ func payloadCalls(ctx context.Context, m *measurement) error {
 	if err := m.calls(ctx, payload(16<<10)+" random", 1, s.echo(randomText(16<<10))); err != nil {
 		return err
 	}
-	return m.calls(ctx, payload(16<<10)+" found", 1, s.echo(foundText(16<<10)))
+	if err := m.calls(ctx, payload(16<<10)+" found", 1, s.echo(foundText(16<<10))); err != nil || m.name == bowlineRaw {
+		return err
+	}
+	return m.calls(ctx, payload(16<<10)+" nested", 1, s.order(orderOf(16<<10)))
 }
 
 // randomText has no pattern that a parser or a processor could learn, and is the same in each run.
@@ -104,6 +107,7 @@ func (m *measurement) calls(ctx context.Context, point string, callers int, echo
 func (m *measurement) addTimes(point string, each *histogram) {
 	m.add(point, median, each.quantile(0.5).Seconds())
 	m.add(point, percentile, each.quantile(0.99).Seconds())
+	m.add(point, permille, each.quantile(0.999).Seconds())
 }
 
 // together has callers call at once, again and again, and says how long it took

@@ -1,13 +1,16 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"os/exec"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -34,6 +37,9 @@ type implementation struct {
 	handler   func(revision string) http.Handler
 	serveHTTP func(net.Listener) error
 
+	// before puts something between a client and a server in this process; nil: nothing.
+	before func(s *server.Server) (*server.Server, error)
+
 	// asksToken is set if the child asks for a token of the file tokensOfChild.
 	asksToken bool
 
@@ -43,11 +49,13 @@ type implementation struct {
 
 // serving is what a server in memory does beyond echo.
 type serving struct {
-	tools    int    // to list, beside its own
-	notified func() // called for each notification of the client; nil: there are none
-	received func() // called by the client for each notification of the server; nil: there are none
-	parks    int    // how many calls may be parked
-	many     bool   // it has many clients, which are idle most of the time
+	tools     int    // to list, beside its own
+	resources int    // to list
+	schema    int    // bytes of the schema of one of its own tools
+	notified  func() // called for each notification of the client; nil: there are none
+	received  func() // called by the client for each notification of the server; nil: there are none
+	parks     int    // how many calls may be parked
+	many      bool   // it has many clients, which are idle most of the time
 }
 
 // A dial opens a session.
@@ -59,8 +67,17 @@ type session struct {
 	// echo prepares a call that fails if its answer is not the text.
 	echo func(text string) call
 
+	// order prepares a call that fails if its answer is not the same nested object.
+	order func(o order) call
+
 	// list lists all tools.
 	list func(ctx context.Context) (tools int, err error)
+
+	// wide calls the tool with the schema of serving.
+	wide call
+
+	// resources lists all resources.
+	resources func(ctx context.Context) (int, error)
 
 	// notify sends a notification, and waits while there is no room for it.
 	notify func(ctx context.Context) error
@@ -123,6 +140,63 @@ type arguments struct {
 }
 
 type nothing struct{}
+
+// An order is nested objects: the argument of the tool order, and its result.
+type order struct {
+	Customer customer `json:"customer"`
+	Lines    []line   `json:"lines"`
+}
+
+type customer struct {
+	Name    string   `json:"name"`
+	Address address  `json:"address"`
+	Tags    []string `json:"tags"`
+}
+
+type address struct {
+	Street string    `json:"street"`
+	City   string    `json:"city"`
+	Place  []float64 `json:"place"`
+}
+
+type line struct {
+	Article string            `json:"article"`
+	Count   int               `json:"count"`
+	Price   float64           `json:"price"`
+	Options map[string]string `json:"options"`
+	Gift    bool              `json:"gift"`
+}
+
+// orderOf is an order of about so many bytes.
+func orderOf(bytes int) order {
+	o := order{Customer: customer{"Ada Lovelace", address{"St James's Square 12", "London", []float64{51.5076, -0.1356}}, []string{"new", "abroad"}}}
+	for i := range bytes / 100 {
+		o.Lines = append(o.Lines, line{fmt.Sprintf("part-%04d", i), i % 7, 0.25 * float64(i), map[string]string{"colour": "red", "size": "12"}, i%2 == 0})
+	}
+	return o
+}
+
+// sameOrder compares what its contestants decode by themselves.
+func sameOrder(got, want order) error {
+	if got.Customer.Name != want.Customer.Name || len(got.Lines) != len(want.Lines) || got.Lines[len(got.Lines)-1].Price != want.Lines[len(want.Lines)-1].Price {
+		return fmt.Errorf("the answer to an order of %d lines is another of %d", len(want.Lines), len(got.Lines))
+	}
+	return nil
+}
+
+// orderInText prepares the call of a client that knows no type of results, so that a program finds the order in the text.
+func orderInText(callTool func(ctx context.Context, tool string, arguments any) (string, error)) func(order) call {
+	return func(o order) call {
+		return func(ctx context.Context) error {
+			text, err := callTool(ctx, "order", o)
+			if err != nil {
+				return err
+			}
+			var got order
+			return cmp.Or(json.Unmarshal([]byte(text), &got), sameOrder(got, o))
+		}
+	}
+}
 
 // many is the argument of the tool flood.
 type many struct {

@@ -47,7 +47,7 @@ func document(r *Results, rows []row) string {
 			page.WriteString("\n" + note + "\n")
 		}
 		for _, p := range plots() {
-			if p.row == w.name && len(p.curves(r)) > 0 {
+			if p.row == w.name && w.measure != nil && len(p.curves(r)) > 0 {
 				fmt.Fprintf(&page, "\n![%s](benchmarks/%s)\n", p.title, p.file)
 			}
 		}

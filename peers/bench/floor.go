@@ -42,11 +42,13 @@ type floorMessage struct {
 type floorParams struct {
 	Name      string    `json:"name,omitempty"`
 	Arguments arguments `json:"arguments,omitzero"`
+	Order     *order    `json:"order,omitempty"`
 	Count     int       `json:"count,omitempty"`
 }
 
 type floorResult struct {
 	Content []floorContent `json:"content,omitempty"`
+	Order   *order         `json:"structuredContent,omitempty"`
 	Tools   []floorTool    `json:"tools,omitempty"`
 }
 
@@ -95,7 +97,7 @@ func (s *floorServer) answer(request []byte) (response []byte, flood int, err er
 		case "flood":
 			flood = message.Params.Count
 		}
-		answer.Result = &floorResult{Content: []floorContent{{"text", message.Params.Arguments.Message}}}
+		answer.Result, err = message.Params.result()
 	case "tools/list":
 		answer.Result = &floorResult{Tools: s.listed}
 	case "initialize":
@@ -108,8 +110,24 @@ func (s *floorServer) answer(request []byte) (response []byte, flood int, err er
 	default:
 		return nil, 0, fmt.Errorf("the floor has no method %q", message.Method)
 	}
+	if err != nil {
+		return nil, 0, err
+	}
 	response, err = json.Marshal(answer)
 	return response, flood, err
+}
+
+// result has an order as text, too, as a result of MCP does.
+func (p *floorParams) result() (*floorResult, error) {
+	text := p.Arguments.Message
+	if p.Order != nil {
+		encoded, err := json.Marshal(p.Order)
+		if err != nil {
+			return nil, err
+		}
+		text = string(encoded)
+	}
+	return &floorResult{Content: []floorContent{{"text", text}}, Order: p.Order}, nil
 }
 
 // serve serves one message after the other until the client closes. A call that
@@ -323,6 +341,15 @@ func (c *floorClient) session() *session {
 					return err
 				}
 				return sameText(result.Content[0].Text, text)
+			}
+		},
+		order: func(o order) call {
+			return func(ctx context.Context) error {
+				result, err := c.call(ctx, &floorMessage{JSONRPC: "2.0", Method: "tools/call", Params: &floorParams{Name: "order", Order: &o}})
+				if err != nil {
+					return err
+				}
+				return sameOrder(*result.Order, o)
 			}
 		},
 		list: func(ctx context.Context) (int, error) {

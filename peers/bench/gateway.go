@@ -28,6 +28,7 @@ import (
 func gatewayed(upstream string) implementation {
 	return implementation{
 		http:    everyEcho,
+		before:  gatewayBefore(upstream),
 		handler: func(string) http.Handler { return openGateway(upstream) },
 		serveHTTP: func(listener net.Listener) error {
 			h := openGateway(upstream)
@@ -123,6 +124,7 @@ func everyEcho(ctx context.Context, revision, address string) (*session, error) 
 		return nil, errors.Join(err, s.Close(ctx))
 	}
 	session := echoTool.session(s)
+	session.order = nil // its tool has another name
 	session.echo = func(text string) call {
 		var calls []call
 		for _, tool := range echoes {

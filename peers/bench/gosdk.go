@@ -38,6 +38,10 @@ func newGoSDKServer(o serving) *mcp.Server {
 		func(_ context.Context, _ *mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Message}}}, nil, nil
 		})
+	mcp.AddTool(s, &mcp.Tool{Name: "order"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in order) (*mcp.CallToolResult, order, error) {
+			return nil, in, nil
+		})
 	mcp.AddTool(s, &mcp.Tool{Name: "document"},
 		func(_ context.Context, _ *mcp.CallToolRequest, in many) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: foundText(in.Count)}}}, nil, nil
@@ -130,6 +134,7 @@ func goSDKCalls(s *mcp.ClientSession) *session {
 				return sameText(got, text)
 			}
 		},
+		order: orderInText(callTool),
 		list: func(ctx context.Context) (tools int, err error) {
 			for _, err := range s.Tools(ctx, nil) {
 				if err != nil {

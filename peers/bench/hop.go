@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -62,13 +61,7 @@ func (m *measurement) longList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.calls(ctx, wholeList, 1, func(ctx context.Context) error {
-		n, err := s.list(ctx)
-		if err == nil && n < listedTools {
-			err = fmt.Errorf("it lists %d tools", n)
-		}
-		return err
-	})
+	return m.calls(ctx, wholeList, 1, whole(listedTools, s.list))
 }
 
 // besideFlood has one client call alone, and then while another has 64 callers, and 32. If it waits for the calls before its own, and nothing

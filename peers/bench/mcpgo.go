@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,8 @@ func newMCPGoServer(o serving) *server.MCPServer {
 	s := server.NewMCPServer("mcp-go", "1", server.WithToolCapabilities(true))
 	addMCPGoTool(s, mcp.WithString("message", mcp.Required()), "echo", func(_ context.Context, in arguments) string { return in.Message })
 	addMCPGoTool(s, mcp.WithNumber("count", mcp.Required()), "document", func(_ context.Context, in many) string { return foundText(in.Count) })
+	s.AddTool(mcp.NewTool("order", mcp.WithInputSchema[order](), mcp.WithOutputSchema[order]()), mcp.NewStructuredToolHandler(
+		func(_ context.Context, _ mcp.CallToolRequest, in order) (order, error) { return in, nil }))
 	addMCPGoTool(s, mcp.WithNumber("count", mcp.Required()), "flood", func(ctx context.Context, in many) string {
 		for range in.Count {
 			s.SendNotificationToClient(ctx, mcpGoNews, nil) // fails when too many wait
@@ -122,12 +125,12 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string, r
 // mcpGoCalls are what rows do with a session.
 func mcpGoCalls(c *client.Client, over transport.Interface) *session {
 	notification := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: mcpGoNews}}
-	callTool := func(ctx context.Context, tool string, arguments any, want string) error {
+	callTool := func(ctx context.Context, tool string, arguments any) (string, error) {
 		var request mcp.CallToolRequest
 		request.Params.Name, request.Params.Arguments = tool, arguments
 		result, err := c.CallTool(ctx, request)
 		if err != nil {
-			return err
+			return "", err
 		}
 		var got strings.Builder
 		for _, content := range result.Content {
@@ -135,14 +138,19 @@ func mcpGoCalls(c *client.Client, over transport.Interface) *session {
 				got.WriteString(block.Text)
 			}
 		}
-		return sameText(got.String(), want)
+		return got.String(), nil
+	}
+	textOf := func(ctx context.Context, tool string, arguments any, want string) error {
+		got, err := callTool(ctx, tool, arguments)
+		return cmp.Or(err, sameText(got, want))
 	}
 	return &session{
 		echo: func(text string) call {
-			return func(ctx context.Context) error { return callTool(ctx, "echo", arguments{text}, text) }
+			return func(ctx context.Context) error { return textOf(ctx, "echo", arguments{text}, text) }
 		},
+		order: orderInText(callTool),
 		fetch: func(ctx context.Context, bytes int) error {
-			return callTool(ctx, "document", many{bytes}, foundText(bytes))
+			return textOf(ctx, "document", many{bytes}, foundText(bytes))
 		},
 		list: func(ctx context.Context) (int, error) {
 			result, err := c.ListTools(ctx, mcp.ListToolsRequest{})

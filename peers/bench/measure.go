@@ -38,6 +38,7 @@ const (
 	median     = "p50 in s"
 	mean       = "mean in s"
 	percentile = "p99 in s"
+	permille   = "p99.9 in s"
 	rate       = "calls per s"
 	allocs     = "allocations"
 	allocated  = "bytes allocated"

@@ -44,8 +44,8 @@ func fixedResults() *Results {
 // asked returns the figures of one contestant that the page shows.
 func asked(w row, name string) (keys []Series) {
 	points := []string{""}
-	metrics := []string{median, mean, percentile, rate, allocs, allocated, processor, held, goroutines, arrived, lost, handled, peak, quiet, callEnds, closeEnds}
-	for _, n := range []int{1, 8, 64, 1000, 4096} {
+	metrics := []string{median, mean, percentile, permille, rate, allocs, allocated, processor, held, goroutines, arrived, lost, handled, peak, quiet, callEnds, closeEnds}
+	for _, n := range []int{1, 3, 8, 17, 64, 200, 1000, 4096} {
 		points = append(points, callers(n))
 	}
 	for _, n := range payloadSizes() {
@@ -54,7 +54,7 @@ func asked(w row, name string) (keys []Series) {
 	for _, n := range connectionNumbers(false) {
 		points = append(points, connections(n))
 	}
-	points = append(points, tenServers, wholeList, inThis, undisturbed, flooded, opened, moved, changed, withoutStream, withStream, parked(1), parked(mostParked(false)))
+	points = append(points, tenServers, wholeList, inThis, undisturbed, flooded, opened, moved, changed, withoutStream, withStream, parked(1), parked(mostParked(false)), "tools=1000", "tools=10000", "resources=1000", "resources=100000", "schema=1000", "schema=250000", "call", "question", "task", "payload=16384 random", "payload=16384 found", "payload=16384 nested")
 	for _, point := range points {
 		for _, metric := range metrics {
 			probe := &Results{Series: []Series{{w.name, name, point, metric, []float64{1}}, {w.name, theFloor, point, metric, []float64{1}}}}
@@ -296,6 +296,7 @@ func TestRowsThatAreWrong(t *testing.T) {
 	for _, wrong := range [][2]string{
 		{"row memory", "row nothing"}, {"floor; go-sdk", "floor; else"}, {"seconds and", "hours and"}, {" | p50 in s\n", "\n"},
 		{"  column", "  colunm"}, {"| go-sdk |", "| else |"}, {"at most 2 times", "at most two times"}, {"2 times", "2 hours"}, {"before 1", "before all"},
+		{"row memory", "again memory"},
 	} {
 		if _, err := readRows(strings.Replace(good, wrong[0], wrong[1], 1)); err == nil {
 			t.Errorf("%q is taken", wrong[1])

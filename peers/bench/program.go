@@ -105,7 +105,7 @@ func (p *program) run(ctx context.Context) (*Results, error) {
 	started := time.Now()
 	for round := range p.rounds {
 		for _, w := range p.rows {
-			if w.rounds > 0 && round >= w.rounds {
+			if w.measure == nil || w.rounds > 0 && round >= w.rounds {
 				continue
 			}
 			for _, contestant := range w.contestants {
@@ -186,10 +186,10 @@ func (p *program) measure(ctx context.Context, r *Results, w row, contestant str
 	}
 	fmt.Fprintf(p.progress, "round %d of %d: %s, %s%s\n", round+1, p.rounds, w.name, contestant, p.remaining(w, contestant, round))
 	started := time.Now()
-	samples, err := p.process(ctx, w.name, contestant)
+	samples, err := p.process(ctx, w, contestant)
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(p.progress, "failed, and is tried again: %v\n", err)
-		samples, err = p.process(ctx, w.name, contestant)
+		samples, err = p.process(ctx, w, contestant)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -215,7 +215,7 @@ func (p *program) remaining(now row, contestant string, round int) string {
 		for _, w := range p.rows {
 			for _, c := range w.contestants {
 				passed = passed || w.name == now.name && c == contestant
-				if passed && (w.rounds == 0 || i < w.rounds) {
+				if passed && w.measure != nil && (w.rounds == 0 || i < w.rounds) {
 					left += p.took[w.name+c]
 				}
 			}
@@ -227,14 +227,21 @@ func (p *program) remaining(now row, contestant string, round int) string {
 // hangGuard ends a measurement that hangs.
 const hangGuard = 2 * time.Minute
 
-func (p *program) process(ctx context.Context, row, contestant string) ([]sample, error) {
+func (p *program) process(ctx context.Context, w row, contestant string) ([]sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, hangGuard)
 	defer cancel()
+	if w.awake {
+		sleep, err := keepAwake()
+		defer sleep()
+		if err != nil {
+			return nil, err
+		}
+	}
 	ourselves, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-measure", row, "-contestant", contestant}
+	args := []string{"-measure", w.name, "-contestant", contestant}
 	if p.quick {
 		args = append(args, "-quick")
 	}
@@ -281,8 +288,11 @@ func measure(out io.Writer, rowName, contestantName string, quick bool) error {
 
 // serve is what serverCommand runs.
 func serve(ctx context.Context, wire, contestantName string) error {
-	if wire == "mute" {
+	switch wire {
+	case "mute":
 		return serveSilent(os.Stdin, os.Stdout)
+	case "awake":
+		return stayAwake(contestantName, os.Stdin, os.Stdout)
 	}
 	c, err := contestantNamed(contestantName)
 	if err != nil {

@@ -61,7 +61,7 @@ func TestFlags(t *testing.T) {
 // A program of others that is not installed is noted in the table, and the run does not fail because of that.
 func TestAProgramThatIsNotInstalled(t *testing.T) {
 	t.Setenv("PATH", "")
-	w := row{name: "hop", contestants: []string{npmMCPProxy}, columns: []column{{"p50", found("hop", callers(1), median), seconds, false}}}
+	w := row{name: "hop", contestants: []string{npmMCPProxy}, measure: hopCalls, columns: []column{{"p50", found("hop", callers(1), median), seconds, false}}}
 	p := program{rows: []row{w}, rounds: 2, command: "now", progress: io.Discard}
 	r, err := p.run(t.Context())
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	_ "embed" // rows.txt
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,8 +17,9 @@ type row struct {
 	about       string // for the page
 	contestants []string
 	lacks       []lack
-	rounds      int // at most, where figures hardly differ or a round takes long; 0: as many as asked for
-	measure     func(context.Context, *measurement) error
+	rounds      int                                       // at most, where figures hardly differ or a round takes long; 0: as many as asked for
+	awake       bool                                      // it is measured while no processor sleeps
+	measure     func(context.Context, *measurement) error // nil: it is another table of an earlier row
 	columns     []column
 	targets     []target
 }
@@ -91,6 +93,11 @@ func readRows(text string) ([]row, error) {
 				return nil, fmt.Errorf("nothing measures the row %q", rest)
 			}
 			all = append(all, row{name: rest, measure: measures()[rest]})
+		case "again":
+			if !slices.ContainsFunc(all, func(w row) bool { return w.name == rest }) {
+				return nil, fmt.Errorf("there is no row %q before its other table", rest)
+			}
+			all = append(all, row{name: rest})
 		default:
 			if err := all[len(all)-1].read(keyword, rest, reasons); err != nil {
 				return nil, fmt.Errorf("%s: %w", line, err)
@@ -117,6 +124,8 @@ func (w *row) read(keyword, rest string, reasons map[string]string) (err error) 
 	case "lacks":
 		contestant, why, _ := strings.Cut(rest, ": ")
 		w.lacks = append(w.lacks, lack{contestant, why})
+	case "awake":
+		w.awake = true
 	case "rounds":
 		w.rounds, err = strconv.Atoi(rest)
 	case "column":

@@ -31,13 +31,51 @@ func listing(ctx context.Context, m *measurement) error {
 	if err != nil {
 		return err
 	}
-	return m.calls(ctx, "", 1, func(ctx context.Context) error {
-		n, err := s.list(ctx)
-		if err == nil && n < listedTools {
-			err = fmt.Errorf("it lists %d tools", n)
+	return m.calls(ctx, "", 1, whole(listedTools, s.list))
+}
+
+// whole lists all, and fails if they are fewer than so many.
+func whole(want int, list func(context.Context) (int, error)) call {
+	return func(ctx context.Context) error {
+		n, err := list(ctx)
+		if err == nil && n < want {
+			err = fmt.Errorf("it lists %d, and not %d", n, want)
 		}
 		return err
-	})
+	}
+}
+
+// A growth is one size of what grows.
+type growth struct {
+	point string
+	of    serving
+	work  func(*session) call
+}
+
+// growing lists more and more, and calls a tool whose schema is larger and larger.
+func growing(ctx context.Context, m *measurement) error {
+	var all []growth
+	for _, n := range []int{1000, pick(m, 10_000, 2000)} {
+		all = append(all, growth{fmt.Sprintf("tools=%d", n), serving{tools: n}, func(s *session) call { return whole(n, s.list) }})
+	}
+	if m.name == bowlineTyped {
+		for _, n := range []int{1000, pick(m, 100_000, 2000)} {
+			all = append(all, growth{fmt.Sprintf("resources=%d", n), serving{resources: n}, func(s *session) call { return whole(n, s.resources) }})
+		}
+		for _, n := range []int{1000, 250_000} { // the server refuses one of more than 256 KiB
+			all = append(all, growth{fmt.Sprintf("schema=%d", n), serving{schema: n}, func(s *session) call { return s.wide }})
+		}
+	}
+	for _, g := range all {
+		s, err := m.inMemory(ctx, g.of)
+		if err != nil {
+			return err
+		}
+		if err := m.calls(ctx, g.point, 1, g.work(s)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const (
