@@ -144,21 +144,21 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 // answerOf asks the client to whose call a question belongs. On pipes that is one of several calls of the client: if it ends first, the question was
 // that of another one.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
-	call, err := g.callFor(ctx, q)
+	calls, err := g.callsForOne(ctx, q)
 	if err != nil {
 		g.waiting.refuse(whyNobody(err))
 		return answer, err
 	}
 	for reports := reporting(ctx, q); ; {
+		call, done := g.waiting.choose(calls)
 		answer, err = answerIn[A](g, ctx, call, from, q, reports)
-		if err == nil || call.Err() == nil || ctx.Err() != nil {
+		if done(); err == nil || call.Err() == nil || ctx.Err() != nil {
 			return answer, err
 		}
-		others := slices.DeleteFunc(callsFor(ctx, q), func(other context.Context) bool { return other.Err() != nil || ownerOf(other) != ownerOf(call) })
-		if len(others) == 0 {
+		calls = slices.DeleteFunc(callsFor(ctx, q), func(other context.Context) bool { return other.Err() != nil || ownerOf(other) != ownerOf(call) })
+		if len(calls) == 0 {
 			return answer, err
 		}
-		call = others[0]
 	}
 }
 
@@ -339,13 +339,13 @@ func reporting(question context.Context, q protocol.InputRequest) func(asking co
 	}
 }
 
-// callFor returns the call to which a question belongs. If only a client that has probably left makes that unknown, the question ends that keeps its call
+// callsForOne returns the calls of one client to which a question may belong. If only a client that has probably left makes that unknown, the question ends that keeps its call
 // waiting. This one is refused nevertheless: it may be of the same call, and must not be the next client's because that one has ended meanwhile.
-func (g *Gateway) callFor(ctx context.Context, q protocol.InputRequest) (context.Context, error) {
+func (g *Gateway) callsForOne(ctx context.Context, q protocol.InputRequest) ([]context.Context, error) {
 	calls := callsFor(ctx, q)
-	call, err := callOf(calls)
+	_, err := callOf(calls)
 	if err == nil {
-		return call, nil
+		return calls, nil
 	}
 	here := slices.DeleteFunc(slices.Clone(calls), func(call context.Context) bool { return g.waiting.isLeft(ownerOf(call)) })
 	if _, unknown := callOf(here); unknown == nil {

@@ -346,6 +346,47 @@ func TestAQuestionOutlivesOtherCallsOfItsClient(t *testing.T) {
 	}
 }
 
+// Calls of one client that ask at the same time do not wait for each other, although nothing says on pipes which question is of which call.
+//
+// Guarantees: G-0088.5
+func TestQuestionsOfSeveralCallsDoNotWait(t *testing.T) {
+	for _, front := range []string{protocol.LatestLegacy, protocol.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			const many = 8
+			s, _ := asker()
+			f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+			f.identity = "ada"
+			o, asked, answer := user("me"), 0, make(chan struct{})
+			sample := o.Sample
+			var mu sync.Mutex
+			o.Sample = func(ctx context.Context, s *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+				mu.Lock()
+				asked++
+				mu.Unlock()
+				<-answer
+				return sample(ctx, s, p)
+			}
+			session := f.client(front, o)
+			var calls sync.WaitGroup
+			for range many {
+				calls.Go(func() {
+					if got, err := client.Call[string](context.WithoutCancel(t.Context()), session, "a__sample", nil); err != nil || got != "me" {
+						t.Errorf("%s: %q, %v", front, got, err)
+					}
+				})
+			}
+			synctest.Wait()
+			mu.Lock()
+			if asked != many {
+				t.Errorf("%s: %d of %d calls have asked", front, asked, many)
+			}
+			mu.Unlock()
+			close(answer)
+			calls.Wait()
+		})
+	}
+}
+
 // A modern client without a login that does not come back keeps nobody from being asked for long: once it has had its time, the first question that it is in the way of
 // ends its own, and so its call. It is left in peace while nobody else needs to be asked. If it comes back, it has the outcome of its call.
 //

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -18,6 +20,29 @@ type questions struct {
 	mu      sync.Mutex
 	waiting map[*asked]bool
 	refused map[string]int64 // by one of admin.RefusalReasons
+	asking  map[string]int   // the questions that wait, by the call that they were asked in
+}
+
+// choose returns one of several calls with the fewest questions that wait, for another one, which waits until done is called: a client is asked one after the
+// other in a call, and not often in one.
+func (q *questions) choose(calls []context.Context) (call context.Context, done func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.asking == nil {
+		q.asking = make(map[string]int)
+	}
+	least := slices.MinFunc(calls, func(a, b context.Context) int {
+		return cmp.Compare(q.asking[server.RequestFrom(a).CallID()], q.asking[server.RequestFrom(b).CallID()])
+	})
+	id := server.RequestFrom(least).CallID()
+	q.asking[id]++
+	return least, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.asking[id]--; q.asking[id] == 0 {
+			delete(q.asking, id)
+		}
+	}
 }
 
 // refuse counts a question that no client could be asked.

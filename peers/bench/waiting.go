@@ -34,8 +34,8 @@ func waitingCalls(ctx context.Context, m *measurement) error {
 }
 
 func waitingAt(ctx context.Context, m *measurement, tool string) error {
-	begun, over := make(chan struct{}, 2*manyWaiting), make(chan struct{}) // a handler that asks begins anew with the answer
-	session, prefix, err := m.waitingClient(ctx, waitingServer(begun, over), over)
+	begun := make(chan struct{}, manyWaiting)
+	session, prefix, err := m.waitingClient(ctx, waitingServer(begun))
 	if err != nil {
 		return err
 	}
@@ -51,16 +51,12 @@ func waitingAt(ctx context.Context, m *measurement, tool string) error {
 	if n := len(ended); n > 0 && tool != "task" {
 		return errors.Join(fmt.Errorf("%d calls have not waited", n), <-ended)
 	}
-	close(over)
-	for range manyWaiting {
-		err = errors.Join(err, <-ended)
-	}
-	return errors.Join(err, session.Close(ctx))
+	return nil // they wait until this process ends
 }
 
-// waitingClient has a user who does not answer before all is over. Its login is known: a modern client that nothing is known of may not be asked
+// waitingClient has a user who does not answer. Its login is known: a modern client that nothing is known of may not be asked
 // beside another.
-func (m *measurement) waitingClient(ctx context.Context, s *server.Server, over <-chan struct{}) (session *client.Session, prefix string, err error) {
+func (m *measurement) waitingClient(ctx context.Context, s *server.Server) (session *client.Session, prefix string, err error) {
 	if m.before != nil {
 		prefix = "s0__"
 		if s, err = m.before(s); err != nil {
@@ -70,8 +66,7 @@ func (m *measurement) waitingClient(ctx context.Context, s *server.Server, over 
 	c := client.New(bowlineInfo(), client.Options{
 		ProtocolVersion: revisionToAsk(m.revision), FailFast: true, Tasks: true, Calls: client.CallOptions{Timeout: -1},
 		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-			<-over
-			return client.Accept(struct{ Name string }{"Ada"})
+			select {}
 		},
 	})
 	session, err = connectBowline(ctx, c, m.revision, inmem.New(func(link transport.Link) { s.Accept(loggedIn{link}) }, inmem.Options{}))
@@ -107,12 +102,11 @@ func waitFor(ctx context.Context, s *client.Session, tool string) error {
 }
 
 // waitingServer has a tool that waits, one that does so as a task, and one that asks the user.
-func waitingServer(begun chan<- struct{}, over <-chan struct{}) *server.Server {
+func waitingServer(begun chan<- struct{}) *server.Server {
 	s := server.New(bowlineInfo(), server.Options{Tasks: &server.TaskOptions{Legacy: true}})
 	waits := func(context.Context, nothing) (string, error) {
 		begun <- struct{}{}
-		<-over
-		return "done", nil
+		select {}
 	}
 	server.AddTool(s, protocol.Tool{Name: "call"}, waits)
 	server.AddTool(s, protocol.Tool{Name: "task", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskRequired}}, waits)
