@@ -85,16 +85,21 @@ type entry struct {
 // os. If it is not JSON, or has no list of servers, the error is an *Error. Load blocks
 // until the file is read, which is forever for a FIFO that nobody writes to.
 func Load(path string) (*File, error) {
+	text, err := readBounded(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}
+
+// readBounded reads a file, but not much more than it may have.
+func readBounded(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSize+1))
-	if err != nil {
-		return nil, err
-	}
-	return Parse(path, text)
+	return io.ReadAll(io.LimitReader(file, maxSize+1))
 }
 
 // Parse parses text as Load does the content of a file. The path need not exist. Relative

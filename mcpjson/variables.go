@@ -3,7 +3,6 @@ package mcpjson
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -230,12 +229,7 @@ func readFile(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a regular file")
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	text, err := readBounded(path)
 	if len(text) > maxSize {
 		err = fmt.Errorf("it is above the limit of %d bytes", maxSize)
 	}

@@ -41,28 +41,19 @@ func (c *codec) p(text string, values ...any) { fmt.Fprintf(&c.out, text+"\n", v
 // known reports whether the members of a type say how to decode it.
 func (c *codec) known(name string) bool { return !c.decodesItself(name) || checked[name] != "" }
 
+// byText are the kinds of types that look the same wherever they stand.
+var byText = map[string]string{
+	"string": "string", "bool": "bool", "int64": "integer", "float64": "float",
+	"json.RawMessage": "raw", "stdjson.RawMessage": "raw",
+	"Meta": "meta", "map[string]json.RawMessage": "meta", "map[string]stdjson.RawMessage": "meta",
+	"map[string]string": "strings", "[]string": "texts", "[]Role": "texts", "jsonrpc.ID": "identifier",
+}
+
 // kind says how a type is read and written. Every type is at least plain: no type may be
 // dropped because it is not known here.
 func (c *codec) kind(t ast.Expr) string {
-	switch text := types.ExprString(t); text {
-	case "string":
-		return "string"
-	case "bool":
-		return "bool"
-	case "int64":
-		return "integer"
-	case "float64":
-		return "float"
-	case "json.RawMessage", "stdjson.RawMessage":
-		return "raw"
-	case "Meta", "map[string]json.RawMessage", "map[string]stdjson.RawMessage":
-		return "meta"
-	case "map[string]string":
-		return "strings"
-	case "[]string", "[]Role":
-		return "texts"
-	case "jsonrpc.ID":
-		return "identifier"
+	if kind := byText[types.ExprString(t)]; kind != "" {
+		return kind
 	}
 	switch t := t.(type) {
 	case *ast.StarExpr:
