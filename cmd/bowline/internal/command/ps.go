@@ -151,8 +151,14 @@ func printServers(out io.Writer, r admin.Report) error {
 	return err
 }
 
-// whyOf says in one line what is wrong with a server, and when that may change.
-func whyOf(s admin.ServerReport, now time.Time) string {
+// causeOf says why a server is in its state.
+func causeOf(s admin.ServerReport) string {
+	if s.OnDemand {
+		if s.LastFailure != "" {
+			return s.Reason + "; last failure: " + s.LastFailure
+		}
+		return s.Reason
+	}
 	why := s.Mistake
 	switch s.State {
 	case admin.Ready:
@@ -164,12 +170,12 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 	default:
 		why = cmp.Or(why, s.LastFailure, s.Reason)
 	}
-	if s.OnDemand {
-		why = s.Reason
-		if s.LastFailure != "" {
-			why += "; last failure: " + s.LastFailure
-		}
-	}
+	return why
+}
+
+// whyOf says in one line what is wrong with a server, and when that may change.
+func whyOf(s admin.ServerReport, now time.Time) string {
+	why := causeOf(s)
 	if s.State == admin.Backoff && !strings.Contains(why, s.Stderr) {
 		why += "; stderr: " + s.Stderr
 	}

@@ -76,6 +76,11 @@ func (u *upping) run(cmd *cobra.Command, engines member.Engines, trails Trails) 
 		defer g.Close(context.WithoutCancel(cmd.Context()))
 		return u.report(cmd, g, file)
 	}
+	return u.serveFile(cmd, engines, trails, file)
+}
+
+// serveFile joins the cluster, opens the audit trail, and has a gateway serve until the command ends.
+func (u *upping) serveFile(cmd *cobra.Command, engines member.Engines, trails Trails, file *mcpjson.File) error {
 	leave, err := u.join(cmd, engines)
 	if err != nil {
 		return unlessEnded(cmd, err)
@@ -388,6 +393,28 @@ func (u *upping) reload(cmd *cobra.Command, g *gateway.Gateway) error {
 	return nil
 }
 
+// reloadUntil applies the file again at each signal, and when it has changed, until ending is closed.
+func (u *upping) reloadUntil(cmd *cobra.Command, g *gateway.Gateway, hangup <-chan os.Signal, ending <-chan struct{}) {
+	var looks <-chan time.Time
+	if u.watches {
+		ticker := time.NewTicker(watchInterval)
+		defer ticker.Stop()
+		looks = ticker.C
+	}
+	for {
+		select {
+		case <-ending:
+			return
+		case <-hangup:
+		case <-looks:
+			if !u.watched.look() {
+				continue
+			}
+		}
+		_ = u.reload(cmd, g) // which has printed what is wrong
+	}
+}
+
 // reloadWhenTold applies the file again at each SIGHUP, and with --watch when it has changed, on a goroutine of its own, until the function that
 // it returns is called, which waits for that.
 func (u *upping) reloadWhenTold(cmd *cobra.Command, g *gateway.Gateway) (stop func()) {
@@ -396,24 +423,7 @@ func (u *upping) reloadWhenTold(cmd *cobra.Command, g *gateway.Gateway) (stop fu
 	ending, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		var looks <-chan time.Time
-		if u.watches {
-			ticker := time.NewTicker(watchInterval)
-			defer ticker.Stop()
-			looks = ticker.C
-		}
-		for {
-			select {
-			case <-ending:
-				return
-			case <-hangup:
-			case <-looks:
-				if !u.watched.look() {
-					continue
-				}
-			}
-			_ = u.reload(cmd, g) // which has printed what is wrong
-		}
+		u.reloadUntil(cmd, g, hangup, ending)
 	}()
 	return func() {
 		signal.Stop(hangup)

@@ -60,18 +60,7 @@ func (t *trailing) open(ctx context.Context, node string, with Trails, say func(
 	if t.File == "" {
 		return nil
 	}
-	var err error
-	if t.Key == "" {
-		t.Key, err = doors.AuditKey()
-	}
-	for _, path := range []*string{&t.File, &t.Key} { // absolute: who asks for them may be in another folder
-		if err == nil {
-			*path, err = filepath.Abs(*path)
-		}
-	}
-	if err == nil {
-		t.key, err = audit.ReadKey(t.Key)
-	}
+	err := t.readKey()
 	if err == nil {
 		err = t.beginSending(ctx, with)
 	}
@@ -88,6 +77,22 @@ func (t *trailing) open(ctx context.Context, node string, with Trails, say func(
 	}
 	say("the audit trail is " + t.File)
 	return nil
+}
+
+// readKey finds the files of the trail, and reads its key.
+func (t *trailing) readKey() (err error) {
+	if t.Key == "" {
+		t.Key, err = doors.AuditKey()
+	}
+	for _, path := range []*string{&t.File, &t.Key} { // absolute: who asks for them may be in another folder
+		if err == nil {
+			*path, err = filepath.Abs(*path)
+		}
+	}
+	if err == nil {
+		t.key, err = audit.ReadKey(t.Key)
+	}
+	return err
 }
 
 func (t *trailing) beginSending(ctx context.Context, with Trails) error {

@@ -103,8 +103,8 @@ func (u *upping) serveHosts(ctx context.Context, cmd *cobra.Command, g *gateway.
 	}
 }
 
-// relay stands between a host and the gateway of the file. The file may have mistakes now and none later, so it is read at each attempt.
-func (u *upping) relay(cmd *cobra.Command) error {
+// checkRelay refuses flags that make no sense with --stdio.
+func (u *upping) checkRelay(cmd *cobra.Command) error {
 	for _, flag := range []string{"http", "insecure", "auth", "tls-cert", "tls-key"} {
 		if cmd.Flags().Changed(flag) { // who gives it expects others to be served, too
 			return process.Usage(fmt.Errorf("--%s has no effect with --stdio: that gateway opens no port for clients", flag))
@@ -112,6 +112,14 @@ func (u *upping) relay(cmd *cobra.Command) error {
 	}
 	if u.linger < time.Second {
 		return process.Usage(fmt.Errorf("--linger %v is below 1s: the gateway would end before its first host has reached it", u.linger))
+	}
+	return nil
+}
+
+// relay stands between a host and the gateway of the file. The file may have mistakes now and none later, so it is read at each attempt.
+func (u *upping) relay(cmd *cobra.Command) error {
+	if err := u.checkRelay(cmd); err != nil {
+		return err
 	}
 	program, err := os.Executable()
 	if err != nil {
