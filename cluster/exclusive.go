@@ -59,7 +59,7 @@ type exclusive struct {
 	end             context.CancelFunc
 
 	mu        sync.Mutex
-	changed   wait.Changes // when something here has changed, or a lease has
+	changed   wait.Changes // for those who wait within Open, or for this node: something here has changed, or a lease has
 	claim     *serverClaim // which this node has, or is making; nil: none
 	run       *serverRun   // what runs, or has not ended entirely; nil: nothing
 	stuck     error        // what has run did not end; nothing is started here any more
@@ -156,13 +156,8 @@ func (e *exclusive) leaseChanged(key string) {
 		e.wakers.change()
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.change()
+		e.changed.Announce()
 	}
-}
-
-// change tells those who wait within Open, or for this node. The caller holds e.mu.
-func (e *exclusive) change() {
-	e.changed.Announce()
 }
 
 // An exclusiveState is what Open decides by.
@@ -207,7 +202,7 @@ func (e *exclusive) makeClaim(ctx context.Context) error {
 	} else if e.claim == c {
 		e.claim = nil
 	}
-	e.change()
+	e.changed.Announce()
 	return err
 }
 
@@ -225,7 +220,7 @@ func (e *exclusive) lost(c *serverClaim, why error) {
 		run = nil
 	} else {
 		e.claim = nil
-		e.change()
+		e.changed.Announce()
 	}
 	if run != nil {
 		run.asked = true
@@ -242,7 +237,7 @@ func (e *exclusive) free() {
 	e.mu.Lock()
 	c := e.claim
 	e.claim = nil
-	e.change()
+	e.changed.Announce()
 	e.mu.Unlock()
 	if c == nil {
 		return
@@ -267,7 +262,7 @@ func (e *exclusive) follow(run *serverRun) {
 	e.run, e.stuck = nil, stuck
 	e.keep()
 	close(run.over)
-	e.change()
+	e.changed.Announce()
 	failed := !lived && !left && stuck == nil
 	e.mu.Unlock()
 	if stuck != nil {
@@ -286,7 +281,7 @@ func (e *exclusive) fail(why error) {
 	giveUp := isMissing(why) || e.failures >= maxFailures
 	if giveUp {
 		e.failed = why
-		e.change()
+		e.changed.Announce()
 		e.failures, e.givenUp, e.keptUntil = 0, time.Now().Add(givenUpFor), time.Time{}
 		e.wakers.poke()
 	}
@@ -365,7 +360,7 @@ func (e *exclusive) close() {
 	e.turn <- struct{}{} // for ever: nothing is started after this
 	e.mu.Lock()
 	e.closed = true
-	e.change()
+	e.changed.Announce()
 	e.mu.Unlock()
 	if run := e.askedRun(); run != nil {
 		_ = run.shared.Close(closeGrace) // follow logs the error

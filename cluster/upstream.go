@@ -237,7 +237,7 @@ func (e *exclusive) enter(run *serverRun) bool {
 	defer e.mu.Unlock()
 	if e.claim != nil {
 		e.run = run
-		e.change()
+		e.changed.Announce()
 	}
 	return e.claim != nil
 }

@@ -19,8 +19,8 @@ import (
 type lines struct {
 	mu      sync.Mutex
 	all     []*line
-	attempt *attempt // to make another one; nil: nobody does
-	changed wait.Changes
+	attempt *attempt     // to make another one; nil: nobody does
+	changed wait.Changes // all waiting requests look again
 	closed  bool
 }
 
@@ -97,7 +97,7 @@ func (s *lines) end(of *attempt, made *line, err error) {
 		made.open, made.retired = 1, s.closed
 		s.all = append(s.all, made)
 	}
-	s.wake()
+	s.changed.Announce()
 }
 
 // leave ends a request. A line that is not used any more is closed.
@@ -105,7 +105,7 @@ func (s *lines) leave(l *line) {
 	s.mu.Lock()
 	l.open--
 	over := l.open == 0 && l.retired
-	s.wake()
+	s.changed.Announce()
 	s.mu.Unlock()
 	if over {
 		l.link.Close()
@@ -133,11 +133,6 @@ func (s *lines) close() {
 	for _, l := range unused {
 		l.link.Close()
 	}
-}
-
-// wake makes all waiting requests look again. The caller holds mu.
-func (s *lines) wake() {
-	s.changed.Announce()
 }
 
 // newLine returns a line on a connection.

@@ -118,7 +118,7 @@ func (t *Task) leaveQuestions(asked *questions) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	asked.attended = false
-	t.wake()
+	t.changed.Announce()
 }
 
 // askClient asks the client the questions of a task. The requests name the task, since several of

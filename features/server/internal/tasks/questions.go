@@ -35,7 +35,7 @@ func (t *Task) Progress(done, total float64, message string) bool {
 	t.mu.Lock()
 	if !t.state.Task.Status.Ended() {
 		t.state.Task.StatusMessage, t.state.Task.LastUpdatedAt = text, now()
-		t.wake()
+		t.changed.Announce()
 	}
 	t.mu.Unlock()
 	t.tasks.TellHere(t.state.Task.TaskID) // the message is not saved, so other nodes do not learn of it
@@ -134,7 +134,7 @@ func (t *Task) noQuestion() {
 // show sets the status of a task that has not ended, and what it asks. The caller holds the mutex.
 func (t *Task) show(status protocol.TaskStatus, open protocol.InputRequests) {
 	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = status, open, now()
-	t.wake()
+	t.changed.Announce()
 }
 
 // publish saves the task, and tells the receivers of changes. The caller does not hold the mutex,

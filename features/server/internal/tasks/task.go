@@ -81,10 +81,14 @@ type Task struct {
 
 	mu      sync.Mutex
 	state   Record
-	asked   *questions // what the client must answer
-	unsaved bool       // the store does not have the outcome yet
-	changed wait.Changes
+	asked   *questions  // what the client must answer
+	unsaved bool        // the store does not have the outcome yet
 	timer   *time.Timer // ends the task when its TTL has passed
+
+	// Those who wait for a change, such as requests for the result, look themselves what has changed: several changes may wake them
+	// once. It is announced after the state has changed and before mu is given up, so that nobody sees the new state and
+	// waits for the change that has led to it.
+	changed wait.Changes
 }
 
 // New returns the task that a call may become. Early is what its client has said before it was
@@ -321,7 +325,7 @@ func (t *Task) setOutcome(outcome *protocol.DetailedTask) {
 	kept.Status, kept.StatusMessage, kept.LastUpdatedAt = outcome.Status, outcome.StatusMessage, now()
 	kept.InputRequests, kept.FinalResult, kept.Error = nil, outcome.FinalResult, outcome.Error
 	t.asked, t.unsaved = nil, true
-	t.wake()
+	t.changed.Announce()
 }
 
 // expire ends the task when its TTL has passed, and removes it. The timer calls it, once. The task may have
@@ -389,12 +393,6 @@ func (t *Task) saveAgain() {
 	if unsaved {
 		t.save()
 	}
-}
-
-// wake wakes all who wait for a change: it closes their channel, and makes one for the next change. They look themselves
-// what has changed: several changes may wake them once. The caller holds the mutex.
-func (t *Task) wake() {
-	t.changed.Announce()
 }
 
 // HasBegun reports whether the call has become a task. Once it does, it always will.
