@@ -144,19 +144,19 @@ func (g *Gateway) mayAsk(ctx context.Context, method string, params json.RawMess
 // answerOf asks the client to whose call a question belongs. On pipes that is one of several calls of the client: if it ends first, the question was
 // that of another one.
 func answerOf[A protocol.InputResponse](g *Gateway, ctx context.Context, from *client.Session, q protocol.InputRequest) (answer A, err error) {
-	calls, err := g.callsForOne(ctx, q)
+	call, err := g.callFor(ctx, q)
 	if err != nil {
 		g.waiting.refuse(whyNobody(err))
 		return answer, err
 	}
+	owner := ownerOf(call)
+	inFlight := func() []context.Context {
+		return slices.DeleteFunc(callsFor(ctx, q), func(call context.Context) bool { return call.Err() != nil || ownerOf(call) != owner })
+	}
 	for reports := reporting(ctx, q); ; {
-		call, done := g.waiting.choose(calls)
+		call, done := g.waiting.choose(call, inFlight)
 		answer, err = answerIn[A](g, ctx, call, from, q, reports)
-		if done(); err == nil || call.Err() == nil || ctx.Err() != nil {
-			return answer, err
-		}
-		calls = slices.DeleteFunc(callsFor(ctx, q), func(other context.Context) bool { return other.Err() != nil || ownerOf(other) != ownerOf(call) })
-		if len(calls) == 0 {
+		if done(); err == nil || call.Err() == nil || ctx.Err() != nil || len(inFlight()) == 0 {
 			return answer, err
 		}
 	}
@@ -339,13 +339,13 @@ func reporting(question context.Context, q protocol.InputRequest) func(asking co
 	}
 }
 
-// callsForOne returns the calls of one client to which a question may belong. If only a client that has probably left makes that unknown, the question ends that keeps its call
+// callFor returns a call of the client to whose call a question belongs. If only a client that has probably left makes that unknown, the question ends that keeps its call
 // waiting. This one is refused nevertheless: it may be of the same call, and must not be the next client's because that one has ended meanwhile.
-func (g *Gateway) callsForOne(ctx context.Context, q protocol.InputRequest) ([]context.Context, error) {
+func (g *Gateway) callFor(ctx context.Context, q protocol.InputRequest) (context.Context, error) {
 	calls := callsFor(ctx, q)
-	_, err := callOf(calls)
+	call, err := callOf(calls)
 	if err == nil {
-		return calls, nil
+		return call, nil
 	}
 	here := slices.DeleteFunc(slices.Clone(calls), func(call context.Context) bool { return g.waiting.isLeft(ownerOf(call)) })
 	if _, unknown := callOf(here); unknown == nil {

@@ -23,11 +23,16 @@ type questions struct {
 	asking  map[string]int   // the questions that wait, by the call that they were asked in
 }
 
-// choose returns one of several calls with the fewest questions that wait, for another one, which waits until done is called: a client is asked one after the
-// other in a call, and not often in one.
-func (q *questions) choose(calls []context.Context) (call context.Context, done func()) {
+// choose returns the call in flight with the fewest questions that wait, for another one, which waits until done is called: a client is asked one after the
+// other in a call, and not often in one. What is in flight is found out with the mutex: there is a call for each question that waits. If nothing is in flight,
+// it is one that has just ended.
+func (q *questions) choose(ended context.Context, inFlight func() []context.Context) (call context.Context, done func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	calls := inFlight()
+	if len(calls) == 0 {
+		calls = append(calls, ended)
+	}
 	if q.asking == nil {
 		q.asking = make(map[string]int)
 	}
