@@ -2,10 +2,13 @@ package gateway_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -31,6 +34,8 @@ type actor struct {
 	mu     sync.Mutex
 	asked  []jsonrpc.ID // requests of the gateway that wait for an answer
 	state  string       // of the last result that asks
+	keys   []string     // of what it asks
+	begun  []string     // its tasks
 	cursor string       // of the last result
 }
 
@@ -51,7 +56,6 @@ func (s *stage) enters(name, version, able string) *actor {
 	link.Grant(transport.Main, 1<<20)
 	if !protocol.IsModern(version) {
 		a.asks(protocol.MethodInitialize, fmt.Sprintf(`{"protocolVersion":%q,"capabilities":%s,"clientInfo":{"name":%q,"version":"1"}}`, version, able, name))
-		synctest.Wait()
 		a.tells("notifications/initialized", `{}`)
 	}
 	return a
@@ -66,9 +70,20 @@ func (a *actor) Receive(in transport.Inbound) {
 	if err == nil && m.Kind == jsonrpc.KindRequest {
 		a.asked = append(a.asked, m.ID)
 	}
-	var result struct{ RequestState, NextCursor string }
+	var result struct {
+		RequestState, NextCursor string
+		TaskID                   string
+		Task                     struct{ TaskID string }
+		InputRequests            map[string]any
+	}
 	if len(m.Result) > 0 && json.Unmarshal(m.Result, &result) == nil {
-		a.state, a.cursor = result.RequestState, result.NextCursor
+		a.cursor = result.NextCursor
+		if id := cmp.Or(result.TaskID, result.Task.TaskID); id != "" && !slices.Contains(a.begun, id) {
+			a.begun = append(a.begun, id)
+		}
+		if result.InputRequests != nil {
+			a.state, a.keys = result.RequestState, slices.Sorted(maps.Keys(result.InputRequests))
+		}
 	}
 }
 
@@ -83,6 +98,7 @@ func (*actor) Ended()                                       {}
 
 // asks sends a request, with these members of _meta. What a modern one says of its client is not shown.
 func (a *actor) asks(method, params string, meta ...string) {
+	synctest.Wait() // so that there is one order
 	a.next++
 	a.method, a.params = method, params
 	all := strings.Join(meta, ",")
@@ -91,10 +107,7 @@ func (a *actor) asks(method, params string, meta ...string) {
 			fmt.Sprintf(`%q:{"name":%q,"version":"1"}`, protocol.MetaClientInfo, a.name))
 	}
 	if len(meta) > 0 {
-		params = strings.TrimSuffix(fmt.Sprintf(`{"_meta":{%s},%s`, strings.Join(meta, ","), params[1:]), ",}")
-		if params[len(params)-1] != '}' {
-			params += "}"
-		}
+		params = strings.Replace(fmt.Sprintf(`{"_meta":{%s},%s`, strings.Join(meta, ","), params[1:]), ",}", "}", 1)
 	}
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, a.next, method, params))
 }
@@ -121,6 +134,7 @@ func (a *actor) calls(tool, arguments string, meta ...string) {
 
 // tells sends a notification.
 func (a *actor) tells(method, params string) {
+	synctest.Wait()
 	a.s.Note(a.name, "> "+method+" "+params)
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params))
 }
@@ -145,13 +159,18 @@ func (a *actor) answers(result string) {
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%q:%s}`, id.Append(nil), kind, result))
 }
 
-// repeats makes the last request again, with answers to what its result has asked.
-func (a *actor) repeats(answers string) {
+// repeats makes the last request again, with this answer to all that its result has asked.
+func (a *actor) repeats(answer string) {
 	synctest.Wait()
 	a.mu.Lock()
-	state := a.state
+	state, answers := a.state, make([]string, len(a.keys))
+	for i, key := range a.keys {
+		answers[i] = fmt.Sprintf(`%q:%s`, key, answer)
+	}
 	a.mu.Unlock()
-	a.asks(a.method, fmt.Sprintf(`%s,"inputResponses":%s,"requestState":%q}`, strings.TrimSuffix(a.params, "}"), answers, state))
+	before := a.params
+	a.asks(a.method, fmt.Sprintf(`%s,"inputResponses":{%s},"requestState":%q}`, strings.TrimSuffix(before, "}"), strings.Join(answers, ","), state))
+	a.params = before
 }
 
 func (a *actor) send(frame string) {
@@ -162,6 +181,7 @@ func (a *actor) send(frame string) {
 
 // leaves ends the connection.
 func (a *actor) leaves() {
+	synctest.Wait()
 	a.s.Note(a.name, "leaves")
 	a.link.Close(0)
 }

@@ -60,7 +60,6 @@ func playLegacy(s *stage) {
 	s.cast("a")
 	s.cast("b")
 	s.options.Server.PageSize = 5
-	s.step("The gateway starts with both servers")
 	s.open(`{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}}}`)
 	s.step("Ada and Bob come")
 	ada := s.enters("ada", protocol.LatestLegacy, `{}`)
@@ -68,7 +67,6 @@ func playLegacy(s *stage) {
 	bob := s.enters("bob", protocol.Version20250618, `{}`)
 	s.step("Ada pings, and asks for what does not exist")
 	ada.asks("ping", `{}`)
-	synctest.Wait()
 	ada.asks("nothing/here", `{"x":1}`)
 	s.step("Ada reads all lists, page by page, and asks for a page that nobody has given")
 	for _, list := range []string{"tools", "prompts", "resources", "resources/templates"} {
@@ -100,7 +98,6 @@ func playLegacy(s *stage) {
 	s.step("Both have calls with progress, which Bob cancels")
 	ada.calls("a__steps", `{"text":"step ","n":2}`, `"progressToken":"of ada"`)
 	bob.calls("b__steps", `{"text":"step ","n":3}`, `"progressToken":7`)
-	synctest.Wait()
 	bob.calls("b__slow", `{"n":60}`, `"progressToken":8`)
 	pass(1500 * time.Millisecond)
 	bob.tells("notifications/cancelled", fmt.Sprintf(`{"requestId":%d,"reason":"enough"}`, bob.next))
@@ -127,7 +124,6 @@ func playLegacy(s *stage) {
 	pass(10 * time.Second)
 	s.step("Ada leaves in the middle of a call")
 	ada.calls("a__slow", `{"n":60}`)
-	synctest.Wait()
 	ada.leaves()
 	pass(10 * time.Second)
 	s.metrics()
@@ -140,4 +136,74 @@ func (s *stage) updates(names ...string) {
 		synctest.Wait()
 	}
 	pass(time.Second)
+}
+
+// playModern is what modern clients see.
+func playModern(s *stage) {
+	s.backs = map[string]string{"a": protocol.LatestLegacy, "b": protocol.Latest}
+	s.cast("a")
+	s.cast("b")
+	s.options.Server.PageSize = 2
+	s.open(`{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}}}`)
+	s.step("Ada and Bob come, and ask what the gateway is")
+	ada, bob := s.enters("ada", protocol.Latest, `{}`), s.enters("bob", protocol.Latest, `{"roots":{}}`)
+	ada.asksAll("server/discover", `{}`)
+	bob.asksAll("server/discover", `{}`)
+	bob.asksAll("ping", `{}`)
+	bob.asksAll("initialize", `{}`)
+	s.step("Ada reads all lists, page by page, and Bob one of them")
+	for _, list := range []string{"tools", "prompts", "resources", "resources/templates"} {
+		ada.asksAll(list+"/list", `{}`)
+	}
+	bob.asksAll("prompts/list", `{}`)
+	bob.asksAll("prompts/list", `{"cursor":"MQ"}`)
+	s.step("Ada and Bob use what both servers have")
+	for _, of := range []string{"a", "b"} {
+		bob.asksAll("tools/call", fmt.Sprintf(`{"name":"%s__who","arguments":{"you":"bob"}}`, of), `"own/x":1`)
+		ada.asksAll("prompts/get", fmt.Sprintf(`{"name":"%s__greet","arguments":{"Name":"ada"}}`, of))
+		ada.asksAll("resources/read", fmt.Sprintf(`{"uri":"%s:/one"}`, of))
+		ada.asksAll("completion/complete", fmt.Sprintf(`{"ref":{"type":"ref/resource","uri":"%s:/all/{N}"},"argument":{"name":"N","value":""}}`, of))
+		ada.asksAll("tools/call", fmt.Sprintf(`{"name":"%s__fail","arguments":{"text":"why"}}`, of))
+		ada.asksAll("tools/call", fmt.Sprintf(`{"name":"%s__fault","arguments":{"text":"why","n":-32050}}`, of))
+	}
+	s.step("Ada asks for what nobody has, and without what each request must say")
+	ada.asksAll("tools/call", `{"name":"a__none","arguments":{}}`)
+	ada.asksAll("prompts/get", `{"name":"c__greet"}`)
+	ada.asksAll("resources/read", `{"uri":"c:/one"}`)
+	ada.asksAll("logging/setLevel", `{"level":"debug"}`)
+	ada.asksAll("resources/subscribe", `{"uri":"a:/one"}`)
+	ada.send(`{"jsonrpc":"2.0","id":"plain","method":"tools/list","params":{}}`)
+	s.step("Both have calls with progress, which Bob cancels")
+	ada.calls("a__steps", `{"text":"step ","n":2}`, `"progressToken":"of ada"`)
+	bob.calls("b__steps", `{"text":"step ","n":3}`, `"progressToken":7`)
+	bob.calls("b__slow", `{"n":60}`)
+	pass(1500 * time.Millisecond)
+	bob.tells("notifications/cancelled", fmt.Sprintf(`{"requestId":%d,"reason":"enough"}`, bob.next))
+	pass(10 * time.Second)
+	s.step("Ada wants log messages of single calls")
+	for _, of := range []string{"a", "b"} {
+		ada.asksAll("tools/call", fmt.Sprintf(`{"name":"%s__log","arguments":{"text":"of ada"}}`, of), `"io.modelcontextprotocol/logLevel":"info"`)
+		ada.asksAll("tools/call", fmt.Sprintf(`{"name":"%s__log","arguments":{"text":"of ada"}}`, of))
+	}
+	ada.asksAll("tools/call", `{"name":"a__log","arguments":{"text":"of ada"}}`, `"io.modelcontextprotocol/logLevel":"loud"`)
+	s.step("Ada and Bob listen: Ada to all, Bob to tools and to one resource that nobody has")
+	ada.asks("subscriptions/listen", `{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["a:/one","b:/one"]}}`)
+	bob.asks("subscriptions/listen", `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["c:/one"]}}`)
+	pass(2 * time.Second)
+	s.updates("a", "b")
+	s.step("Server a gets a tool and a resource, and b loses its template")
+	server.AddTool(s.servers["a"], protocol.Tool{Name: "new"}, func(context.Context, struct{}) (string, error) { return "new", nil })
+	pass(5 * time.Second)
+	server.AddResource(s.servers["a"], protocol.Resource{URI: "a:/two", Name: "two"}, func(context.Context) (string, error) { return "2", nil })
+	s.servers["b"].RemoveTemplates("b:/all/{N}")
+	pass(10 * time.Second)
+	s.step("Ada listens no more; a resource changes once more")
+	ada.tells("notifications/cancelled", fmt.Sprintf(`{"requestId":%d}`, ada.next))
+	pass(2 * time.Second)
+	s.updates("a", "b")
+	s.step("Bob leaves in the middle of a call")
+	bob.calls("b__slow", `{"n":60}`)
+	bob.leaves()
+	pass(10 * time.Second)
+	s.metrics()
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,14 @@ var scenes = []struct {
 	play        func(*stage)
 }{
 	{"legacy", "Two clients of 2025-11-25 at servers of both eras", playLegacy},
+	{"modern", "Two clients of 2026-07-28 at servers of both eras", playModern},
+	{"questions", "Clients of both eras are asked by servers of both eras", playQuestions},
+	{"tasks", "Tasks of both eras", playTasks},
+	{"away", "Servers that die, are away, are late, and answer what they must not", playAway},
+	{"files", "Files with other servers, servers that start on demand, and files with mistakes", playFiles},
+	{"names", "What servers offer, and what clients see of it", playNames},
+	{"users", "Users with a policy, pins and limits", playUsers},
+	{"shares", "Connections of clients, users and all", playShares},
 }
 
 // Everything that anybody outside of a gateway sees is as it was when somebody has read it last: the frames of clients and servers, the log, the
@@ -74,16 +83,23 @@ type stage struct {
 	backs   map[string]string              // the revisions of the sessions with servers, by their names
 	others  map[string]transport.Transport // servers that are reached in other ways
 	known   map[string]map[string]string   // what was shown last of the report, and of the metrics
+	loose   bool                           // servers are asked for several things at once: their requests have no order, and no numbers
 }
 
 // open makes the gateway, and applies a file.
 func (s *stage) open(file string) {
 	s.Once(`\{"io\.modelcontextprotocol/clientCapabilities":.*?"io\.modelcontextprotocol/protocolVersion":"[^"]*"`, "meta")
+	s.Mask(`"requestState":"([^"]+)"`, "state")
+	s.Mask(`[^\s"=]*TestScenes\w*[\\/]+\d+`, "folder")
 	s.Mask(`[A-Z2-7]{26}`, "random")
 	s.Places("ada", "bob", "gateway", "a", "b", "c", "tool of a", "tool of b", "log", "audit", "report", "metrics")
+	if s.loose {
+		s.Mixed("a", "b", "c", "ada", "bob")
+	}
+	s.Mixed("log", "audit", "tool of a", "tool of b")
 	o := s.options
 	o.Info.Version = "1"
-	o.Client.Conn.Log = slog.New(&logged{s: s.Scene})
+	o.Client.Conn.Log = slog.New(slog.NewTextHandler(&diary{s.Scene}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTime}))
 	o.Server.Conn.Log = o.Client.Conn.Log
 	o.Audit = func(_ context.Context, r audit.Record) {
 		s.Note("audit", strings.TrimSuffix(strings.TrimPrefix(encoded(r), `{"v":0,"n":0,`), `,"prev":""}`))
@@ -91,7 +107,7 @@ func (s *stage) open(file string) {
 	o.Digest = func(arguments []byte) string { return string(arguments) }
 	o.Each = func(of *mcpjson.Server, o *client.Options) {
 		o.ProtocolVersion = s.backs[of.Name]
-		o.Conn.BackoffJitter = 1e-12
+		o.Conn.BackoffJitter, o.Conn.ProvenAfter = 1e-30, 1000*time.Hour // nothing is random
 		to := s.others[of.Name]
 		if to == nil {
 			to = (*place)(&struct {
@@ -99,10 +115,12 @@ func (s *stage) open(file string) {
 				name string
 			}{s.fleet, of.Name})
 		}
-		of.Transport = transcript.Tap(to, func(e transcript.Entry) { s.Note(of.Name, entryText(e)) })
+		of.Transport = transcript.Tap(to, func(e transcript.Entry) { s.Note(of.Name, s.entryText(e)) })
 	}
+	s.step("The gateway starts")
 	s.Gateway = gateway.New(o)
 	s.applies(file)
+	s.known["metrics"] = s.measured()
 }
 
 // applies applies a file with these servers and this block.
@@ -129,6 +147,7 @@ func (s *stage) step(title string, more ...any) {
 
 // report shows what of the report is not as it was shown last.
 func (s *stage) report() {
+	synctest.Wait()
 	r := s.Report()
 	if !r.At.Equal(time.Now()) {
 		s.Note("report", fmt.Sprint("is of ", r.At))
@@ -140,8 +159,34 @@ func (s *stage) report() {
 	s.differs("report", now)
 }
 
+// breaks says whether a server cannot be reached from now on.
+func (s *stage) breaks(name string, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken[name] = is
+}
+
+// does does what a person may do, and shows how that ended.
+func (s *stage) does(server string, action admin.Action) {
+	synctest.Wait()
+	err := s.Do(context.Background(), server, action)
+	synctest.Wait()
+	s.Note("gateway", strings.TrimSpace(fmt.Sprintf("%s %s: %s", action, server, reasonOf(err))))
+}
+
+// detail shows what of the details of a server is not as it was shown last.
+func (s *stage) detail(name string) {
+	synctest.Wait()
+	d, _ := s.Detail(name)
+	now := flat("", valueOf([]byte(encoded(d))))
+	delete(now, "at")
+	s.differs("detail of "+name, now)
+}
+
 // metrics shows which lines of the metrics are not as they were shown last.
-func (s *stage) metrics() {
+func (s *stage) metrics() { s.differs("metrics", s.measured()) }
+
+func (s *stage) measured() map[string]string {
 	synctest.Wait()
 	w := httptest.NewRecorder()
 	admin.New(&watched{s.Gateway, s}).Local().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -150,7 +195,7 @@ func (s *stage) metrics() {
 		i := strings.LastIndexByte(line, ' ')
 		now[line[:i]] = strings.TrimSpace(line[i:])
 	}
-	s.differs("metrics", now)
+	return now
 }
 
 // A watched gateway is one with a door.
@@ -170,18 +215,33 @@ func (s *stage) differs(what string, now map[string]string) {
 	s.known[what] = now
 	all := maps.Clone(now)
 	maps.Copy(all, before)
+	var at, text string // what has come or gone in one place is in one line
+	flush := func() {
+		if text != "" {
+			s.Note(what, at+text)
+		}
+		text = ""
+	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		was, had := before[name]
 		is, has := now[name]
-		switch {
-		case !had:
-			s.Note(what, name+" = "+is)
-		case !has:
-			s.Note(what, name+" is gone")
-		case was != is:
-			s.Note(what, fmt.Sprintf("%s: %s, then %s", name, was, is))
+		if had && has {
+			if was != is {
+				flush()
+				s.Note(what, fmt.Sprintf("%s: %s, then %s", name, was, is))
+			}
+			continue
+		}
+		i := strings.LastIndexByte(name, '.') + 1
+		if name[:i] != at {
+			flush()
+		}
+		at = name[:i]
+		if text += " " + name[i:] + "=" + is; !has {
+			text += "(gone)"
 		}
 	}
+	flush()
 }
 
 // flat returns the values of a document by where they are. Elements with a name are known by that.
@@ -209,13 +269,20 @@ func flat(at string, value any) map[string]string {
 	return all
 }
 
+// numbers are those that the gateway and its servers give.
+var numbers = regexp.MustCompile(`^()\d+|("(?:progressToken|requestId|io.modelcontextprotocol/subscriptionId)":)\d+`)
+
 // entryText shows what passes a link: what comes from the gateway is in the direction of the server.
-func entryText(e transcript.Entry) string {
+func (s *stage) entryText(e transcript.Entry) string {
 	sign := map[transcript.Kind]string{transcript.Sent: "<", transcript.Received: ">"}[e.Kind]
 	if sign == "" {
 		return strings.TrimSpace(fmt.Sprintf("= %s %s", e.Kind, reasonOf(e.Err)))
 	}
-	return strings.TrimSpace(sign + " " + frameText(e.Frame))
+	text := frameText(e.Frame)
+	if s.loose {
+		text = numbers.ReplaceAllString(text, "${1}${2}N")
+	}
+	return strings.TrimSpace(sign + " " + text)
 }
 
 // frameText shows a frame as its id, its method or kind, and what belongs to that.
@@ -247,30 +314,17 @@ func sorted(object json.RawMessage) string {
 	return strings.Replace(string(object), string(of.Meta), encoded(valueOf(of.Meta)), 1)
 }
 
-// logged notes what is logged.
-type logged struct {
-	s    *scene.Scene
-	with string
+// A diary notes what is logged.
+type diary struct{ *scene.Scene }
+
+func (d *diary) Write(line []byte) (int, error) {
+	d.Note("log", strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
-func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l *logged) Handle(_ context.Context, r slog.Record) error {
-	text := fmt.Sprintf("%s %s%s", r.Level, r.Message, l.with)
-	r.Attrs(func(a slog.Attr) bool {
-		text += fmt.Sprintf(" %s=%v", a.Key, a.Value)
-		return true
-	})
-	l.s.Note("log", text)
-	return nil
-}
-
-func (l *logged) WithAttrs(all []slog.Attr) slog.Handler {
-	with := l.with
-	for _, a := range all {
-		with += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey && len(groups) == 0 {
+		return slog.Attr{}
 	}
-	return &logged{l.s, with}
+	return a
 }
-
-func (l *logged) WithGroup(name string) slog.Handler { return &logged{l.s, l.with + " " + name + ":"} }

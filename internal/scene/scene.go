@@ -2,6 +2,7 @@
 package scene
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -32,12 +33,20 @@ type Scene struct {
 	start time.Time // of the scene
 
 	mu     sync.Mutex
-	began  time.Time           // the step
-	order  []string            // of places, as they were seen first
-	places map[string][]string // their lines in this step
-	sorted bool                // in this step
+	began  time.Time         // the step
+	order  []string          // of places, as they were seen first
+	places map[string][]line // what they have in this step
+	mixed  map[string]bool   // places
+	sorted bool              // this step
 }
 
+// A line is kept as it was noted until the step is over.
+type line struct {
+	after time.Duration // the step began
+	text  string
+}
+
+// A mask gives numbers to what its pattern matches, each value the same one in the whole scene.
 type mask struct {
 	of    *regexp.Regexp
 	as    string
@@ -47,7 +56,7 @@ type mask struct {
 
 // New begins a scene in a bubble.
 func New(title string) *Scene {
-	s := &Scene{start: time.Now(), began: time.Now(), places: make(map[string][]string)}
+	s := &Scene{start: time.Now(), began: time.Now(), places: make(map[string][]line), mixed: make(map[string]bool)}
 	fmt.Fprintf(&s.text, "# %s\n", title)
 	return s
 }
@@ -65,17 +74,21 @@ func (s *Scene) Once(pattern, as string) {
 // Places gives the order in which places are shown, before those that are seen later.
 func (s *Scene) Places(names ...string) { s.order = append(s.order, names...) }
 
+// Mixed says of a place that several write there at once: what has come at the same time is sorted.
+func (s *Scene) Mixed(places ...string) {
+	for _, place := range places {
+		s.mixed[place] = true
+	}
+}
+
 // Note adds a line to those of a place.
-func (s *Scene) Note(place, line string) {
+func (s *Scene) Note(place, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Contains(s.order, place) {
 		s.order = append(s.order, place)
 	}
-	if after := time.Since(s.began); after > 0 {
-		line = fmt.Sprintf("+%v %s", after, line)
-	}
-	s.places[place] = append(s.places[place], line)
+	s.places[place] = append(s.places[place], line{time.Since(s.began), text})
 }
 
 // Step waits until nothing happens any more, ends the step, and begins another.
@@ -84,7 +97,7 @@ func (s *Scene) Step(title string) {
 	s.step = title
 }
 
-// Sort shows the lines that each place has in this step by their text: several goroutines write them at the same time, in any order.
+// Sort says of this step that several write at all places at once.
 func (s *Scene) Sort() { s.sorted = true }
 
 // Text ends the scene, and returns all of it.
@@ -133,15 +146,28 @@ func (s *Scene) end() {
 	s.began = time.Now()
 }
 
+// writeLines writes what each place has in this step. What is random is masked only here: the order of places, and so that of first appearances, is known now.
 func (s *Scene) writeLines() {
 	for _, place := range s.order {
-		if s.sorted {
-			slices.Sort(s.places[place])
+		all := s.places[place]
+		switch {
+		case s.sorted:
+			slices.SortFunc(all, func(a, b line) int { return cmp.Compare(a.timed(), b.timed()) })
+		case s.mixed[place]:
+			slices.SortStableFunc(all, func(a, b line) int { return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(a.text, b.text)) })
 		}
-		for _, line := range s.places[place] {
-			s.text.WriteString(place + " " + short(s.masked(line)) + "\n")
+		for _, one := range all {
+			s.text.WriteString(place + " " + short(s.masked(one.timed())) + "\n")
 		}
 	}
+}
+
+// timed returns the text after its time, if that is not the begin of the step.
+func (l *line) timed() string {
+	if l.after > 0 {
+		return fmt.Sprintf("+%v %s", l.after, l.text)
+	}
+	return l.text
 }
 
 func (s *Scene) masked(line string) string {
