@@ -122,6 +122,39 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// TryNotify fails at once if the link takes nothing, and if another frame waits for it.
+func TestTryNotifyNeverWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
+		r := scripted(t, s, conn.Options{})
+		for _, when := range []string{"the link is busy", "another frame waits"} {
+			began := time.Now()
+			err := r.TryNotify(t.Context(), "m", nil)
+			if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, transport.ErrBusy) || time.Since(began) != 0 {
+				t.Errorf("%s: after %v: %v, want ErrBusy at once", when, time.Since(began), err)
+			}
+			s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`) // its answer stays at the head of the queue
+			synctest.Wait()
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// Notifications that a Conn refuses because it has ended give back their slot, so the next one is refused, too.
+func TestNotifyAfterTheEndGivesBackItsSlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := scripted(t, new(script), conn.Options{Tuning: conn.Tuning{SendSlots: 1}})
+		r.Stop()
+		<-r.ended
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for range 2 {
+			wantEnd(t, r.Notify(ctx, "m", nil), conn.ShutDown, conn.NotSent)
+		}
+	})
+}
+
 // A link that takes no frame for ten seconds is lost with PeerNotReading.
 //
 // Guarantees: G-0007.4

@@ -175,6 +175,9 @@ func TestStreamKeepsItsLastAttempts(t *testing.T) {
 		if errors.As(err, &failed); len(failed.Attempts) != 16 || reported != len(many) || len(f.ids) != reported+1 {
 			t.Errorf("%d attempts are kept, %d were reported; want 16, %d", len(failed.Attempts), reported, len(many))
 		}
+		if oldest := failed.Attempts[0]; oldest.ID != f.ids[len(many)-16] {
+			t.Errorf("the oldest attempt that is kept has the id %d, want %d", oldest.ID, f.ids[len(many)-16])
+		}
 		if newest := failed.Attempts[15]; newest.ID != f.ids[len(many)-1] || r.Stats().Retries != uint64(reported) {
 			t.Errorf("the newest is %+v, %d retries; want id %d, %d",
 				newest, r.Stats().Retries, f.ids[len(many)-1], reported)

@@ -180,16 +180,10 @@ func (s *conversation) overHTTP(version string) {
 	s.pass(2 * time.Second)
 	post.ResourceUpdated("box://a")
 	s.pass(time.Second)
-	s.Step("Ben leaves a call, and one is too large")
-	leave, wait := s.start("ben", "wait", func(ctx context.Context) (any, error) {
-		// Its progress opens a stream: otherwise the request might be answered while it is left.
-		watching := b.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) { s.notef("ben progress", "%v of %v", p.Progress, p.Total) }})
-		return client.Call[string](ctx, watching, "weigh", parcel{To: "Ben"})
+	s.Step("Ben sends a lot, and then too much")
+	s.call("ben", "send a lot", func(ctx context.Context) (any, error) {
+		return client.Call[parcel](ctx, b, "send", parcel{To: strings.Repeat("x", 3<<10)})
 	})
-	s.pass(500 * time.Millisecond)
-	leave(nil)
-	wait()
-	s.pass(2 * time.Second)
 	s.call("ben", "send too much", func(ctx context.Context) (any, error) {
 		return client.Call[parcel](ctx, b, "send", parcel{To: strings.Repeat("x", 5<<10)})
 	})
