@@ -82,7 +82,7 @@ func TestLegacyTasksAreServedOnRequest(t *testing.T) {
 			t.Errorf("got %s, %v, want the error 7 with %q", got.Result, got.Error, "no")
 		}
 		cancelled := w.beginLegacy("work", "")
-		if got := w.ask(legacy(`6`, "tasks/cancel", `"taskId":"`+cancelled+`"`)); string(got.Result["status"]) != `"cancelled"` {
+		if got := w.ask(legacy(`6`, "tasks/cancel", `"taskId":"`+cancelled+`"`)); string(got.Result["status"]) != `"cancelled"` || string(got.Result["statusMessage"]) != `"cancelled by the client"` {
 			t.Errorf("got %s, %v, want %q", got.Result, got.Error, `"cancelled"`)
 		}
 		w.want(`"status":"cancelled"`)

@@ -152,6 +152,10 @@ func TestWhatIsShownIsBounded(t *testing.T) {
 	if got := indented(json.RawMessage(`{"a":["]}]}\\\"",1]}`)); got != "{\n  \"a\": [\n    \"]}]}\\\\\\\"\",\n    1\n  ]\n}" {
 		t.Errorf("indented: %s", got)
 	}
+	beside := "[" + strings.TrimSuffix(strings.Repeat(`[],{},`, 1000), ",") + "]"
+	if got := indented(json.RawMessage(beside)); strings.Count(got, "\n  []") != 1000 {
+		t.Errorf("a thousand arrays beside one another are shown as %.40s", got)
+	}
 	deep := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(strings.Repeat("[", 500)+strings.Repeat("]", 500)+",", 100), ",") + "]")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

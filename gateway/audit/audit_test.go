@@ -185,6 +185,13 @@ func TestRotation(t *testing.T) {
 	if err != nil || len(old) != 3 {
 		t.Errorf("%q, %v", old, err)
 	}
+	for _, name := range old { // one is begun when there is too much in the last, and not before
+		text, err := os.ReadFile(name)
+		last := bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n') + 1
+		if err != nil || len(text) <= 2000 || last > 2000 {
+			t.Errorf("%s has %d bytes, %d without its last record: %v", name, len(text), last, err)
+		}
+	}
 	s, err := Verify(path, testKey)
 	if err != nil || s.Last != 204 || s.First < 150 || s.Files != 4 {
 		t.Errorf("%+v, %v", s, err)
@@ -235,6 +242,22 @@ func TestANewFileWithoutRecords(t *testing.T) {
 	trailOf(t, path, 1)
 	if s, err := Verify(path, testKey); err != nil || s.Last != 10 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// If the file before cannot be read, nobody knows how the chain goes on, so there is no trail.
+//
+// Guarantees: G-0099.3
+func TestANewFileBehindOneThatCannotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	if err := errors.Join(os.Mkdir(path+".000000000001", 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if trail, err := Open(path, Options{Key: testKey}); err == nil {
+		t.Error("it is opened", trail.Close())
+	}
+	if text, err := os.ReadFile(path); err != nil || len(text) > 0 {
+		t.Errorf("the file has %q, %v", text, err)
 	}
 }
 

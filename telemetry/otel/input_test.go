@@ -237,3 +237,45 @@ func TestTwoCollectAtOnce(t *testing.T) {
 	c.call(t.Context(), c.sessions[1], 20)
 	collecting.Wait()
 }
+
+// A tool that nobody lists is none of those by which calls are counted, also where a server answers it: such as one of another server, behind
+// a gateway, whose names are as many as its clients invent.
+//
+// Guarantees: G-0047.8
+func TestANameThatNobodyListsIsAnswered(t *testing.T) {
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return json.RawMessage(`{"content":[]}`), nil
+	}
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
+		Middleware: []server.Middleware{told.Server()}, Route: map[string]server.RawHandler{protocol.MethodCallTool: answer},
+		Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{}},
+	})
+	defer s.Close(context.Background())
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{told.Client()}})
+	defer c.Close(context.Background())
+	session, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "a"} {
+		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close(context.Background()) // it has measured its last call then
+	for name, m := range (&site{reader: reader}).collect(t) {
+		if !strings.HasSuffix(name, ".operation.duration") {
+			continue
+		}
+		for _, p := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+			if tool, ok := p.Attributes.Value("gen_ai.tool.name"); ok && (tool.AsString() != "_OTHER" || p.Count != 3) {
+				t.Errorf("%s counts %d calls of %s", name, p.Count, tool.AsString())
+			}
+		}
+	}
+}

@@ -144,7 +144,18 @@ func TestWhoMakesRoom(t *testing.T) {
 			_, err := enter("another one", nil)
 			waited <- err
 		}()
+		why := errors.New("the client has left")
+		leaving, leave := context.WithCancelCause(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := p.Enter(leaving, Owner{User: "one that leaves"}, nil, func(*Place[int]) {}, nil)
+			left <- err
+		}()
 		synctest.Wait()
+		leave(why)
+		if err := <-left; !errors.Is(err, why) {
+			t.Errorf("who leaves while it waits gets %v", err)
+		}
 		close(slow)
 		if err := <-waited; !errors.Is(err, ErrFull) {
 			t.Errorf("once the last idle one has ended: %v", err)
