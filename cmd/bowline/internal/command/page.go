@@ -52,7 +52,7 @@ func openPage(cmd *cobra.Command, c *admin.Client, noBrowser bool) error {
 		return err
 	}
 	if err := auth.Browse(ctx, address); err != nil {
-		cmd.PrintErrln(render.Message("no browser is opened: " + err.Error()))
+		cmd.PrintErrln(render.Message("open the address above yourself, within a minute: " + err.Error()))
 	}
 	return nil
 }

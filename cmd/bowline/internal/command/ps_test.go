@@ -92,6 +92,10 @@ func TestAGatewayIsOperated(t *testing.T) {
 	of("start", "one").want(t, 0, "", "")
 	awaitServer(t, path, "one", isReady)
 	of("page", "--no-browser").want(t, 0, up.page+"login/", "")
+	t.Run("without a browser", func(t *testing.T) {
+		t.Setenv("PATH", "")
+		of("page").want(t, 0, up.page+"login/", "open the address above yourself")
+	})
 	of("restart", "three").want(t, 2, "", "three")
 	of("restart").want(t, 2, "", "name one server")
 	written, err := os.ReadFile(path)
