@@ -19,7 +19,6 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/scene"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -34,7 +33,7 @@ var update = flag.Bool("update", false, "write what the scenes show to testdata/
 // A conversation writes down all that clients and servers show: frames, events, hooks, logs, records, and what methods return. It is compared with
 // a file, so that a change of any of it is seen. Nothing is left out but the stacks of panics; what is random has names.
 type conversation struct {
-	*scene.Scene
+	*scene
 	t     *testing.T
 	began time.Time
 	brief bool // without the hooks that say what frames and records say, too
@@ -47,7 +46,7 @@ type conversation struct {
 func play(t *testing.T, file, title string, story func(*conversation)) {
 	t.Helper()
 	testenv.Bubble(t, func(t *testing.T) {
-		s := &conversation{Scene: scene.New(title), t: t, began: time.Now()}
+		s := &conversation{scene: newScene(title), t: t, began: time.Now()}
 		for _, who := range []string{"ada", "ben", "eve", "late", "post"} {
 			for _, what := range []string{
 				"returns", "progress", "asked", ">", "<", "=", ">2", "<2", "=2", ">3", "<3", "=3", "event", "counts", "Transition", "Gap", "RequestStarted",

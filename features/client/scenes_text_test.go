@@ -1,5 +1,4 @@
-// Package scene writes down what a test sees of what it plays, for tests that compare all of it.
-package scene
+package client_test
 
 import (
 	"cmp"
@@ -22,10 +21,10 @@ const widest = 400
 
 var instant = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 
-// A Scene is the text of all that a test sees of what it plays, step by step, in the virtual time of a bubble. Within a step each place, such as
+// A scene is the text of all that a test sees of what it plays, step by step, in the virtual time of a bubble. Within a step each place, such as
 // a link or a log, has its lines in their order, with the time since the step began; what happens at several places at once has no order that a
 // test could hold. Its methods may be called from every goroutine, but for those that shape or show the text.
-type Scene struct {
+type scene struct {
 	masks []mask
 	text  strings.Builder
 	step  string
@@ -36,7 +35,6 @@ type Scene struct {
 	began  time.Time         // the step
 	order  []string          // of places, as they were seen first
 	places map[string][]line // what they have in this step
-	mixed  map[string]bool   // places
 	sorted bool              // this step
 }
 
@@ -50,39 +48,26 @@ type line struct {
 type mask struct {
 	of    *regexp.Regexp
 	as    string
-	once  bool // it is shown where it is first
 	known []string
 }
 
-// New begins a scene in a bubble.
-func New(title string) *Scene {
-	s := &Scene{start: time.Now(), began: time.Now(), places: make(map[string][]line), mixed: make(map[string]bool)}
+// newScene begins a scene in a bubble.
+func newScene(title string) *scene {
+	s := &scene{start: time.Now(), began: time.Now(), places: make(map[string][]line)}
 	fmt.Fprintf(&s.text, "# %s\n", title)
 	return s
 }
 
 // Mask shows what is random by a name and a number: the first that a pattern matches is as-1. Of a pattern with a group, the group is what is random.
-func (s *Scene) Mask(pattern, as string) {
+func (s *scene) Mask(pattern, as string) {
 	s.masks = append(s.masks, mask{of: regexp.MustCompile(pattern), as: as})
 }
 
-// Once shows what a pattern matches where it is first, and by a name and a number then.
-func (s *Scene) Once(pattern, as string) {
-	s.masks = append(s.masks, mask{of: regexp.MustCompile(pattern), as: as, once: true})
-}
-
 // Places gives the order in which places are shown, before those that are seen later.
-func (s *Scene) Places(names ...string) { s.order = append(s.order, names...) }
-
-// Mixed says of a place that several write there at once: what has come at the same time is sorted.
-func (s *Scene) Mixed(places ...string) {
-	for _, place := range places {
-		s.mixed[place] = true
-	}
-}
+func (s *scene) Places(names ...string) { s.order = append(s.order, names...) }
 
 // Note adds a line to those of a place.
-func (s *Scene) Note(place, text string) {
+func (s *scene) Note(place, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Contains(s.order, place) {
@@ -92,22 +77,22 @@ func (s *Scene) Note(place, text string) {
 }
 
 // Step waits until nothing happens any more, ends the step, and begins another.
-func (s *Scene) Step(title string) {
+func (s *scene) Step(title string) {
 	s.end()
 	s.step = title
 }
 
 // Sort says of this step that several write at all places at once.
-func (s *Scene) Sort() { s.sorted = true }
+func (s *scene) Sort() { s.sorted = true }
 
 // Text ends the scene, and returns all of it.
-func (s *Scene) Text() string {
+func (s *scene) Text() string {
 	s.end()
 	return s.text.String()
 }
 
 // Compare compares the scene with a file, or writes it. It shows where the first difference is: after an update, git shows all.
-func (s *Scene) Compare(t testing.TB, path string, update bool) {
+func (s *scene) Compare(t testing.TB, path string, update bool) {
 	t.Helper()
 	text := s.Text()
 	if !update {
@@ -128,7 +113,7 @@ func few(lines []string, i int) string {
 	return strings.Join(lines[min(i, len(lines)):min(i+8, len(lines))], "\n")
 }
 
-func (s *Scene) end() {
+func (s *scene) end() {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,14 +132,11 @@ func (s *Scene) end() {
 }
 
 // writeLines writes what each place has in this step. What is random is masked only here: the order of places, and so that of first appearances, is known now.
-func (s *Scene) writeLines() {
+func (s *scene) writeLines() {
 	for _, place := range s.order {
 		all := s.places[place]
-		switch {
-		case s.sorted:
+		if s.sorted {
 			slices.SortFunc(all, func(a, b line) int { return cmp.Compare(a.timed(), b.timed()) })
-		case s.mixed[place]:
-			slices.SortStableFunc(all, func(a, b line) int { return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(a.text, b.text)) })
 		}
 		for _, one := range all {
 			s.text.WriteString(place + " " + short(s.masked(one.timed())) + "\n")
@@ -170,7 +152,7 @@ func (l *line) timed() string {
 	return l.text
 }
 
-func (s *Scene) masked(line string) string {
+func (s *scene) masked(line string) string {
 	line = instant.ReplaceAllStringFunc(line, func(text string) string {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
@@ -193,9 +175,7 @@ func (m *mask) in(line string) string {
 		i := slices.Index(m.known, random)
 		if i < 0 {
 			i = len(m.known)
-			if m.known = append(m.known, random); m.once {
-				return fmt.Sprintf("%s-%d=%s", m.as, i+1, found)
-			}
+			m.known = append(m.known, random)
 		}
 		return strings.Replace(found, random, fmt.Sprintf("%s-%d", m.as, i+1), 1)
 	})
@@ -208,4 +188,33 @@ func short(line string) string {
 		return line
 	}
 	return fmt.Sprintf("%s… (%d bytes, %.4x)", strings.ToValidUTF8(line[:widest], ""), len(line), sha256.Sum256([]byte(line)))
+}
+
+// Each place has its lines in their order, with times from the beginning of the step. What is random has a name, and a long line keeps a hash.
+func TestScene(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		play := func(end string) string {
+			s := newScene("Two places")
+			s.Places("b")
+			s.Mask(`id=(\w+)`, "id")
+			s.Step("First")
+			s.Note("a", "id=x id=y")
+			s.Note("b", "second")
+			s.Note("b", "id=y [1,2] [3]")
+			<-time.NewTimer(time.Second).C
+			s.Note("a", "id=x [1,2] "+time.Now().Format(time.RFC3339))
+			s.Step("Second")
+			s.Sort()
+			s.Note("b", "2")
+			s.Note("b", "1")
+			s.Note("a", strings.Repeat("é", 300)+end)
+			return s.Text()
+		}
+		want := "# Two places\n\n## 1. First\n\nb second\nb id=id-1 [1,2] [3]\na id=id-2 id=id-1\na +1s id=id-2 [1,2] T+1s\n" +
+			"\n## 2. Second (at 1s)\n\nb 1\nb 2\na " + strings.Repeat("é", 200) + "… (601 bytes, "
+		one, other := play("1"), play("2")
+		if !strings.HasPrefix(one, want) || one == other {
+			t.Errorf("got\n%s\nwant\n%s", one, want)
+		}
+	})
 }
