@@ -385,7 +385,7 @@ func typesOf(err error) (types []string) {
 	if name := fmt.Sprintf("%T", err); strings.Contains(name, "Error") && !slices.Contains([]string{"*errors.errorString", "*fmt.wrapError", "*errors.joinError", "*fmt.wrapErrors", "client.kindError", "*client.kindError"}, name) {
 		types = append(types, name)
 	}
-	switch wrapped := err.(type) { //nolint:errorlint // it looks at each
+	switch wrapped := err.(type) {
 	case interface{ Unwrap() error }:
 		if inner := wrapped.Unwrap(); inner != nil {
 			types = append(types, typesOf(inner)...)

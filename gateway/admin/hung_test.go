@@ -118,11 +118,23 @@ func TestHowLongAToolTakes(t *testing.T) {
 // Guarantees: G-0091.6
 func TestTheLastLine(t *testing.T) {
 	var tail Tail
-	for _, step := range []struct{ written, last string }{{"", ""}, {"one", ""}, {"\r\ntwo\nthr", "two"}, {"ee\n", "three"}} {
-		tail.Write([]byte(step.written))
-		if got := tail.Last(); got != step.last {
-			t.Errorf("after %q the last line is %q, want %q", step.written, got, step.last)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i, step := range []struct{ written, last string }{{"", ""}, {"one", ""}, {"\r\ntwo\nthr", "two"}, {"ee\n", "three"}} {
+			tail.Write([]byte(step.written))
+			if got := tail.Last(); got != step.last {
+				t.Errorf("after %q the last line is %q, want %q", step.written, got, step.last)
+			}
+			if lines, last, _ := tail.Read(0); int(last) != len(lines) || len(lines) != []int{0, 0, 2, 3}[i] {
+				t.Errorf("after %q it has the lines %q, the last of them is %d", step.written, lines, last)
+			}
 		}
+	}()
+	select {
+	case <-ended:
+	case <-time.NewTimer(3 * time.Second).C:
+		t.Fatal("a call of the tail did not return: one before it has kept the lock")
 	}
 }
 
