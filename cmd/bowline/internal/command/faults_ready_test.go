@@ -135,6 +135,7 @@ func TestSIGTERMUnderLoad(t *testing.T) {
 	}
 	<-began
 	<-began
+	awaitServer(t, path, "two", func(s admin.ServerReport) bool { return s.State == admin.Ready && s.PID != 0 })
 	children := []int{pidOf(t, path, "one"), pidOf(t, path, "two")}
 	if err := up.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
