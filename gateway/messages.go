@@ -39,6 +39,10 @@ func invalid(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
+func refuse(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
 // A reference says what a completion is for.
 type reference struct {
 	Type string `json:"type"`
@@ -71,6 +75,20 @@ func withProgress(ctx context.Context, session *client.Session, params json.RawM
 	o.ProgressRestarts, o.LogLevel = true, level
 	o.OnProgress = func(p *protocol.ProgressParams) { server.Progress(ctx, p.Progress, p.Total, p.Message) }
 	return session.With(o)
+}
+
+// reporting returns what makes the context in which a client is asked: if the server wants progress, the client is asked for it, too. The token of the
+// server means nothing to the client, and does not go on.
+func reporting(question context.Context, q protocol.InputRequest) func(asking context.Context) context.Context {
+	meta := protocol.MetaOf(q)
+	_, wants := meta[protocol.MetaProgressToken]
+	delete(meta, protocol.MetaProgressToken)
+	return func(asking context.Context) context.Context {
+		if !wants {
+			return asking
+		}
+		return server.OnProgress(asking, func(p *protocol.ProgressParams) { client.Progress(question, p.Progress, p.Total, p.Message) })
+	}
 }
 
 // A round is the state of a call that a modern server has answered with questions.

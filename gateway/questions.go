@@ -20,7 +20,6 @@ import (
 	"github.com/bowline-mcp/bowline/gateway/internal/policy"
 	"github.com/bowline-mcp/bowline/gateway/internal/tasks"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // elicit brings a question of a server to the user of a client.
@@ -325,20 +324,6 @@ func namingTask(call context.Context, q protocol.InputRequest) protocol.InputReq
 	return q
 }
 
-// reporting returns what makes the context in which a client is asked: if the server wants progress, the client is asked for it, too. The token of the
-// server means nothing to the client, and does not go on.
-func reporting(question context.Context, q protocol.InputRequest) func(asking context.Context) context.Context {
-	meta := protocol.MetaOf(q)
-	_, wants := meta[protocol.MetaProgressToken]
-	delete(meta, protocol.MetaProgressToken)
-	return func(asking context.Context) context.Context {
-		if !wants {
-			return asking
-		}
-		return server.OnProgress(asking, func(p *protocol.ProgressParams) { client.Progress(question, p.Progress, p.Total, p.Message) })
-	}
-}
-
 // callFor returns a call of the client to whose call a question belongs. If only a client that has probably left makes that unknown, the question ends that keeps its call
 // waiting. This one is refused nevertheless: it may be of the same call, and must not be the next client's because that one has ended meanwhile.
 func (g *Gateway) callFor(ctx context.Context, q protocol.InputRequest) (context.Context, error) {
@@ -396,10 +381,6 @@ func ownerOf(call context.Context) any {
 	default:
 		return single(r.CallID())
 	}
-}
-
-func refuse(format string, args ...any) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
 // levelTimeout is how long a call waits until a server knows its log level.
