@@ -23,9 +23,9 @@ type questions struct {
 	asking  map[string]int   // the questions that wait, by the call that they were asked in
 }
 
-// choose returns the call in flight with the fewest questions that wait, for another one, which waits until done is called: a client is asked one after the
-// other in a call, and not often in one. What is in flight is found out with the mutex: there is a call for each question that waits. If nothing is in flight,
-// it is one that has just ended.
+// choose returns the call in which to ask next: of those in flight the one with the fewest waiting questions, or the one that has ended if none is in flight. A client
+// answers the questions of one call one after the other, and a call may ask only so often. The question counts as waiting until done is called. The calls in flight
+// are looked up under the mutex, so that two questions at the same time do not both take the same free call.
 func (q *questions) choose(ended context.Context, inFlight func() []context.Context) (call context.Context, done func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

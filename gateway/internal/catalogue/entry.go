@@ -224,10 +224,9 @@ func saysOf(kind Kind, tool []byte, found map[string]span) (says Says) {
 	execution, of := object(tool, found["execution"])
 	meta, own := object(tool, found["_meta"])
 	tasks := protocol.TaskSupport(text(execution, of["taskSupport"]))
-	mode := (&protocol.Tool{Meta: protocol.Meta{protocol.MetaToolMode: json.RawMessage(textAt(meta, own[protocol.MetaToolMode]))}}).Mode()
 	return Says{
 		ReadOnly:   textAt(annotations, hints["readOnlyHint"]) == "true",
-		Stateful:   mode == protocol.Stateful,
+		Stateful:   text(meta, own[protocol.MetaToolMode]) == string(protocol.Stateful),
 		CanBeTask:  tasks == protocol.TaskOptional || tasks == protocol.TaskRequired,
 		MustBeTask: tasks == protocol.TaskRequired,
 	}

@@ -92,7 +92,7 @@ func (c *Clients) enter(ctx context.Context, at *Server, rule *Rule, r Request) 
 
 // begin counts a request among those of its client that are under way, until it leaves: by then the rule of the next file may be another one.
 func (c *Clients) begin(rule *Rule, client string) (leave func(), refused *Refusal) {
-	if rule.InFlight == 0 {
+	if rule.InFlight <= 0 {
 		return func() {}, nil
 	}
 	if !c.underWay.Enter(client, rule.InFlight) {
