@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,6 +131,27 @@ func TestHowLongAListWaits(t *testing.T) {
 				t.Errorf("%q after %v, want %v", names, took, want)
 			}
 		}
+	})
+}
+
+// A list that is known from an earlier run comes at once, although no server ever answers its start.
+//
+// Guarantees: G-0088.3
+func TestAListThatIsKnownNeedsNoServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "catalogue.json")
+		f := newFleetWith(t, protocol.Latest, two(), gateway.Options{Catalogue: path})
+		want := toolNames(t, f.client(protocol.Latest, client.Options{}))
+		failOn(t, f.Close(timeout(t)))
+		f.Gateway = gateway.New(gateway.Options{Catalogue: path, Each: func(s *mcpjson.Server, _ *client.Options) { s.Transport = opening(hangs) }})
+		f.apply(fileOf(t, "a", "b"))
+		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+			began := time.Now()
+			if got, took := toolNames(t, f.client(version, client.Options{})), time.Since(began); took != 0 || !slices.Equal(got, want) || len(got) != 2 {
+				t.Errorf("%s: %q after %v, want %q", version, got, took, want)
+			}
+		}
+		f.is("a", admin.Starting, false)
 	})
 }
 
