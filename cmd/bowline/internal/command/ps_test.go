@@ -3,15 +3,19 @@
 package command
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 )
 
@@ -129,6 +133,62 @@ func TestAGatewayIsOperated(t *testing.T) {
 	}
 	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a restart without the token: %s", response.Status)
+	}
+}
+
+// TestPsWatches watches a gateway whose server is stopped and started again. Only a signal ends it, with the status of a command that was interrupted; if the gateway ends, what
+// was printed last holds no more.
+//
+// Guarantees: G-0091.11
+func TestPsWatches(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	mcpFile(t, path, "one")
+	up := startUp(t, path)
+	awaitServer(t, path, "one", func(s admin.ServerReport) bool { return s.State == admin.Ready && s.Tools > 0 })
+	watch := func() (cmd *exec.Cmd, await func(states ...admin.State), said *bytes.Buffer) {
+		cmd, said = command(t, "ps", "--watch", "--file", path), new(bytes.Buffer)
+		cmd.Stderr = said
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		return cmd, func(states ...admin.State) {
+			t.Helper()
+			for lines.Scan() {
+				if row := strings.Fields(lines.Text()); len(states) > 0 && row[0] == "one" && row[1] == string(states[0]) {
+					if states = states[1:]; len(states) == 0 {
+						return
+					}
+				}
+			}
+			if len(states) > 0 {
+				t.Fatalf("it never said that the server is %s: %s", states[0], said)
+			}
+		}, said
+	}
+	cmd, await, said := watch()
+	await(admin.Ready)
+	bowline(t, "", "stop", "one", "--file", path).want(t, 0, "", "")
+	await(admin.Stopped)
+	bowline(t, "", "start", "one", "--file", path).want(t, 0, "", "")
+	await(admin.Ready)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	await() // to the end
+	if status := exitStatus(t, cmd.Wait()); status != process.ExitInterrupted || said.String() != "bowline: interrupted\n" {
+		t.Errorf("interrupted, it ended with status %d and said %q", status, said)
+	}
+	cmd, await, said = watch()
+	await(admin.Ready)
+	up.end()
+	await()
+	if status := exitStatus(t, cmd.Wait()); status != process.ExitCallFailed || said.Len() == 0 {
+		t.Errorf("when the gateway ended, it ended with status %d and said %q", status, said)
 	}
 }
 
