@@ -199,3 +199,31 @@ func TestLifetimeOfAListThatIsTooLong(t *testing.T) {
 		t.Errorf("the list is %.200s, %v", raw, err)
 	}
 }
+
+// Close says that a call of a client was cut short, also if all servers have ended properly.
+func TestCloseSaysWhatWasCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		stuck := func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				if r.Method == protocol.MethodCallTool {
+					<-release
+				}
+				return next(ctx, r)
+			}
+		}
+		f := newFleetWith(t, protocol.LatestLegacy, two(), gateway.Options{Server: server.Options{Middleware: []server.Middleware{stuck}}})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "a__who"})
+		}()
+		synctest.Wait()
+		if err := f.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of the peer's were unfinished") {
+			t.Errorf("it has ended with %v", err)
+		}
+		close(release)
+		<-over
+	})
+}

@@ -364,3 +364,36 @@ func TestRenamedTools(t *testing.T) {
 		}
 	})
 }
+
+// The session of a client hears of the resources that its user may see as the login has said at the last subscription.
+//
+// Guarantees: G-0098.19
+func TestASubscriberWhoseLoginChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := two()
+		f := newFleetFor(t, protocol.Latest, all, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},
+			"bowline":{"policy":[{"who":"group:first","allow":["a/*"]},{"who":"group:then","allow":["b/*"]}]}}`))
+		var told []string
+		f.identity, f.principal = "token ada", claims{"groups": {"first"}}
+		session := f.client(protocol.LatestLegacy, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if e, is := e.(*client.ResourceUpdated); is {
+				told = append(told, e.URI)
+			}
+		}})
+		for i, group := range []string{"first", "then"} {
+			synctest.Wait()
+			f.who.Principal = claims{"groups": {group}}
+			own := []string{"a:/one", "b:/one"}[i]
+			failOn(t, session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: own}))
+			told = nil
+			for _, name := range []string{"a", "b"} {
+				all[name].ResourceUpdated(name + ":/one")
+				pass(time.Second)
+				synctest.Wait()
+			}
+			if !slices.Equal(told, []string{own}) {
+				t.Errorf("in the group %s it is told of %q", group, told)
+			}
+		}
+	})
+}

@@ -31,8 +31,9 @@ type fleet struct {
 	t       *testing.T
 	version string // of the sessions with servers
 
-	identity  string // of the clients that come next; "": they have no login
-	principal any    // what that login says
+	identity  string            // of the clients that come next; "": they have no login
+	principal any               // what that login says
+	who       *transport.Origin // the login of the last one, which may change while none of its requests is under way
 
 	mu      sync.Mutex
 	servers map[string]*server.Server
@@ -167,6 +168,7 @@ func (f *fleet) client(version string, o client.Options) *client.Session {
 	f.t.Helper()
 	o.ProtocolVersion, o.FailFast = version, true
 	who := &transport.Origin{Identity: f.identity, Principal: f.principal}
+	f.who = who
 	accept := func(link transport.Link) {
 		if who.Identity != "" {
 			link = peertest.From(who, link)

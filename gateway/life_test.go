@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // lively starts a gateway with virtual time over a and b. The block is that of a. A tool of both takes half an hour.
@@ -226,4 +229,37 @@ func TestLifeOfTheFile(t *testing.T) {
 			t.Error("they were started again")
 		}
 	})
+}
+
+// A gateway that is closed while a server is being replaced that was too old starts no other one.
+//
+// Guarantees: G-0088.11
+func TestCloseWhileAServerIsReplaced(t *testing.T) {
+	lively(t, `{"maxLife":"1m"}`, gateway.Options{}, func(t *testing.T, f *fleet) {
+		var started atomic.Int64
+		f.reach(func(context.Context) (transport.Link, error) {
+			started.Add(1)
+			ours, theirs := inmem.Pipe(inmem.Options{})
+			f.servers["a"].Accept(theirs)
+			return &lingering{ours}, nil
+		})
+		failOn(t, f.Do(t.Context(), "a", admin.Restart))
+		pass(time.Minute + time.Second) // now it ends, which takes three seconds
+		if n := started.Load(); n != 1 {
+			t.Fatalf("%d are started", n)
+		}
+		failOn(t, f.Close(t.Context()))
+		if n := started.Load(); n != 1 {
+			t.Errorf("%d are started in the end", n)
+		}
+	})
+}
+
+// A lingering link takes three seconds to end.
+type lingering struct{ transport.Link }
+
+// Close implements transport.Link.
+func (l *lingering) Close(grace time.Duration) error {
+	pass(3 * time.Second)
+	return l.Link.Close(grace)
 }

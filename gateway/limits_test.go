@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -249,6 +250,32 @@ func TestLimitsOfPersonas(t *testing.T) {
 		f.apply(load(t, servers+`{"personas":{"all":{"who":"*"}}}}`))
 		if got := refusal(t, con, "a__who"); got != "" {
 			t.Errorf("the new file has no limit: %s", got)
+		}
+	})
+}
+
+// A refusal says in which state the connection with its server is, which was not asked.
+//
+// Guarantees: G-0100.1
+func TestARefusalTellsHowItsServerIs(t *testing.T) {
+	limited(t, `{"toolRates":{"*":1}}`, `{}`, func(t *testing.T, f *fleet) {
+		ada := f.user("ada")
+		callWho(t, ada, "a")
+		for _, c := range []struct {
+			state  string
+			before func()
+		}{
+			{"ready", func() {}},
+			{"backoff", func() { f.kill("a", false) }},
+			{"closing", func() { failOn(t, f.Do(t.Context(), "a", admin.Stop)) }},
+		} {
+			c.before()
+			synctest.Wait()
+			result, err := ada.CallTool(t.Context(), &protocol.CallToolParams{Name: "a__who"})
+			failOn(t, err)
+			if said := string(result.Meta[gateway.MetaOutcome]); !strings.Contains(said, `"server":"a","state":"`+c.state+`"`) || !strings.Contains(said, `"retryAfterS":`) {
+				t.Errorf("%s: %s", c.state, said)
+			}
 		}
 	})
 }

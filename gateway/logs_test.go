@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -265,5 +266,36 @@ func TestALevelThatIsLoweredIsTold(t *testing.T) {
 		last(protocol.LogError)
 		failOn(t, one.Close(timeout(t)))
 		last(protocol.LogEmergency)
+	})
+}
+
+// A server that does not answer when it is told a level is told so once, and delays one call.
+//
+// Guarantees: G-0088.16
+func TestAServerThatDoesNotTakeALevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		hangs := func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				if r.Method == protocol.MethodSetLogLevel {
+					told++
+					<-ctx.Done()
+				}
+				return next(ctx, r)
+			}
+		}
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Middleware: []server.Middleware{hangs}, Capabilities: protocol.ServerCapabilities{Logging: &protocol.Capability{}}})
+		server.AddTool(s, protocol.Tool{Name: "who"}, func(context.Context, struct{}) (string, error) { return "s", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		l := f.listener(protocol.Latest, protocol.LogDebug)
+		for i, want := range []time.Duration{2 * time.Second, 0, 0} {
+			if took, away := outcomeOf(t, l.Session, "a__who", nil); took != want || away != "" {
+				t.Errorf("call %d takes %v, want %v: %s", i, took, want, away)
+			}
+		}
+		synctest.Wait()
+		if told != 1 {
+			t.Errorf("it is told %d times", told)
+		}
 	})
 }

@@ -172,7 +172,7 @@ func isPins(value []byte) bool {
 	return bytes.Contains(text, []byte(`"pins":{"`))
 }
 
-// A gateway that cannot start a server offers what another one has seen of it, and hears when that changes.
+// A gateway that cannot start a server, or whose server is asleep, offers what another one has seen of it, and hears when that changes.
 //
 // Guarantees: G-0104.7
 func TestGatewaysShareWhatServersOffer(t *testing.T) {
@@ -188,6 +188,12 @@ func TestGatewaysShareWhatServersOffer(t *testing.T) {
 	if result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "s__t"}); err == nil && !result.IsError {
 		t.Errorf("a call of a server that cannot be started: %v", result)
 	}
+	c := nodeOf(t, service, "c", false, map[string]string{"t": "reads"})
+	c.until("c offers it", c.offers("t"))
+	c.apply(load(t, `{"mcpServers":{"s":{"command":"/bin/s","bowline":{"idleStop":"1s"}}},"bowline":{"pins":"block"}}`))
+	c.until("its server is asleep", func() bool { return mustServer(t, c).State == admin.Stopped })
+	a.describe("latest", "reads")
+	c.until("c hears of a change although its server is asleep", c.offers("latest"))
 }
 
 // mustServer returns what is reported of the server.

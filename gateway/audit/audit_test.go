@@ -230,7 +230,7 @@ func TestARotationThatFails(t *testing.T) {
 	}
 }
 
-// A process that was killed right after a file was begun leaves a chain that goes on.
+// A process that was killed right after a file was begun leaves a chain that goes on, and nothing of the file before is lost when the next one is full.
 //
 // Guarantees: G-0099.3
 func TestANewFileWithoutRecords(t *testing.T) {
@@ -239,8 +239,12 @@ func TestANewFileWithoutRecords(t *testing.T) {
 	if err := errors.Join(os.Rename(path, path+".000000000001"), os.WriteFile(path, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	trailOf(t, path, 1)
-	if s, err := Verify(path, testKey); err != nil || s.Last != 10 {
+	trail := open(t, path, Options{Sync: true, MaxSize: 1000}) // its first full file is another one
+	write(trail, 0, 10)
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Verify(path, testKey); err != nil || s.First != 1 || s.Last != 19 || s.Files < 3 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

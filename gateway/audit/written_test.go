@@ -1,6 +1,9 @@
 package audit
 
 import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,17 +17,27 @@ import (
 // Guarantees: G-0099.15
 func TestACopyIsOfWhatIsInTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
+	log := new(bytes.Buffer)
 	var heard []Record
 	for range 2 {
-		trail := open(t, path, Options{Sync: true, MaxSize: 1500, Node: "n", Written: func(r Record) { heard = append(heard, r) }})
+		trail := open(t, path, Options{Sync: true, MaxSize: 1500, Node: "n", Log: slog.New(slog.NewTextHandler(log, nil)), Written: func(r Record) { heard = append(heard, r) }})
 		write(trail, 0, 10)
 		d := &fullDisk{disk: trail.file}
 		trail.file = d // nobody writes now
 		d.full.Store(true)
 		write(trail, 10, 2)
 		d.full.Store(false)
+		trail.Write(t.Context(), Record{Shown: json.RawMessage("{")}) // which cannot be encoded
+		if lost := trail.Lost(); lost != 3 {
+			t.Errorf("%d records are lost, want 3", lost)
+		}
 		if err := trail.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for said, want := range map[string]int{"cannot be encoded": 2, "cannot be written": 2} { // once in each process
+		if n := strings.Count(log.String(), said); n != want {
+			t.Errorf("%q is said %d times, want %d:\n%s", said, n, want, log)
 		}
 	}
 	var inFile []Record
