@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -536,5 +537,25 @@ func TestMiddlewareThatAnswersWithSomethingElse(t *testing.T) {
 	w.initializeWith(protocol.Version20251125, `{"elicitation":{}}`)
 	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != `the answer to "1" is not valid: it is a string` {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A call that asks one question holds one stack while the person thinks: that of its handler, which asks it.
+func TestAQuestionTakesNoGoroutineOfItsOwn(t *testing.T) {
+	stacks := make(chan string, 1)
+	o := server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			if r.Outgoing && !r.Notification {
+				stacks <- string(debug.Stack())
+			}
+			return next(ctx, r)
+		}
+	}}}
+	session := open(t, overPipes(t, new(shop).server(o)), client.Options{ProtocolVersion: protocol.Version20251125, Elicit: fillIn})
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "one_waits"}); err != nil {
+		t.Fatal(err)
+	}
+	if stack := <-stacks; !strings.Contains(stack, "(*shop).one") {
+		t.Errorf("the question was asked at\n%s\nwant the goroutine of the tool's handler", stack)
 	}
 }

@@ -153,29 +153,36 @@ func (c *call) askClient(ctx context.Context, open protocol.InputRequests) (prot
 	return c.askAll(ctx, cancel, open)
 }
 
-// askAll asks each question on a goroutine of its own, and waits for all of them, also after a
-// failure: nothing of a question may be left when the call goes on.
+// askAll asks all questions at the same time, and waits for all of them, also after a failure: nothing of a question may
+// be left when the call goes on. The last is asked on the goroutine that waits: mostly there is only one, and it holds no
+// second stack while a person thinks.
 func (c *call) askAll(ctx context.Context, cancel context.CancelCauseFunc, open protocol.InputRequests) (protocol.InputResponses, error) {
 	answers := make(protocol.InputResponses, len(open))
 	var first error
 	var mu sync.Mutex
-	var waiting sync.WaitGroup
-	for key, q := range open {
-		waiting.Go(func() {
-			var answer protocol.InputResponse
-			err := c.peer.guarded(q.Method(), func() (err error) {
-				answer, err = c.askOne(ctx, key, q)
-				return err
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			answers[key] = answer
-			// The first failure is the one that is told; those that it causes in the others say nothing new.
-			if err != nil && first == nil {
-				first = err
-				cancel(err)
-			}
+	ask := func(key string, q protocol.InputRequest) {
+		var answer protocol.InputResponse
+		err := c.peer.guarded(q.Method(), func() (err error) {
+			answer, err = c.askOne(ctx, key, q)
+			return err
 		})
+		mu.Lock()
+		defer mu.Unlock()
+		answers[key] = answer
+		// The first failure is the one that is told; those that it causes in the others say nothing new.
+		if err != nil && first == nil {
+			first = err
+			cancel(err)
+		}
+	}
+	var waiting sync.WaitGroup
+	left := len(open)
+	for key, q := range open {
+		if left--; left == 0 {
+			ask(key, q)
+		} else {
+			waiting.Go(func() { ask(key, q) })
+		}
 	}
 	waiting.Wait()
 	return answers, first
