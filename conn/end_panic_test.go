@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -114,24 +117,48 @@ func TestOpenWithoutALinkFails(t *testing.T) {
 	})
 }
 
-// Panics of the program's handlers, handshakes and transports are reported to Hooks.Panic.
+// Panics of the program's handlers, handshakes and transports are reported to Hooks.Panic, once, with the place. An error that has a
+// panic as its cause is none: who has made the error has reported it.
 //
 // Guarantees: G-0024.4
 func TestHooksReceiveEveryPanic(t *testing.T) {
-	serve := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("served") }}
+	serve := handler{
+		"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("served") },
+		"later": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+			return nil, fmt.Errorf("it failed: %w", &conn.PanicError{Value: "before"})
+		},
+	}
 	for name, o := range map[string]struct {
 		conn.Options
 		open opening
 		do   func(*script)
+		want []telemetry.Panic
 	}{
-		"a handler":   {Options: conn.Options{Handler: serve}, do: func(s *script) { s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`) }},
-		"a handshake": {Options: conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { panic("handshake") }}},
-		"Open":        {open: func(context.Context) (transport.Link, error) { panic("open") }},
+		"a handler": {
+			Options: conn.Options{Handler: serve}, do: func(s *script) { s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`) },
+			want: []telemetry.Panic{{Conn: "c", Where: "m", Value: "served"}},
+		},
+		"an error of a handler": {Options: conn.Options{Handler: serve}, do: func(s *script) { s.deliver(`{"jsonrpc":"2.0","id":1,"method":"later"}`) }},
+		"a handshake": {
+			Options: conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { panic("handshake") }},
+			want:    []telemetry.Panic{{Conn: "c", Where: "handshake", Value: "handshake"}},
+		},
+		"Open": {
+			open: func(context.Context) (transport.Link, error) { panic("open") },
+			want: []telemetry.Panic{{Conn: "c", Where: "opening a link", Value: "open"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var reported []telemetry.Panic
-				o.Hooks.Panic = func(p telemetry.Panic) { reported = append(reported, p) }
+				o.Name = "c"
+				o.Hooks.Panic = func(p telemetry.Panic) {
+					if len(p.Stack) == 0 {
+						t.Errorf("%s: the panic has no stack", p.Where)
+					}
+					p.Stack = nil
+					reported = append(reported, p)
+				}
 				s := &script{}
 				if o.open == nil {
 					o.open = opens(s)
@@ -142,8 +169,8 @@ func TestHooksReceiveEveryPanic(t *testing.T) {
 					o.do(s)
 				}
 				synctest.Wait()
-				if len(reported) == 0 {
-					t.Errorf("no panic was reported; the last failure is %v", r.Status().LastFailure)
+				if diff := cmp.Diff(o.want, reported); diff != "" {
+					t.Errorf("the last failure is %v; reported (-want +got):\n%s", r.Status().LastFailure, diff)
 				}
 				r.Stop()
 				<-r.ended

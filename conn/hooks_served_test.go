@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -86,6 +90,66 @@ func TestServedRequestsAreReported(t *testing.T) {
 		}
 		r.Stop()
 		<-r.ended
+	})
+}
+
+// An auditing handler keeps what it is told as an Auditor.
+type auditing struct {
+	handler
+	told   *[]telemetry.ServeStopped
+	values *[]any
+}
+
+func (a auditing) RequestEnded(ctx context.Context, _ *conn.Incoming, e telemetry.ServeStopped) {
+	*a.told, *a.values = append(*a.told, e), append(*a.values, ctx.Value(span{}))
+}
+
+// The hook and the Auditor are told of each request that the peer has sent, with the values of its origin, and of none that the link
+// sends in the name of the peer. The Auditor is told of those that no handler got, too.
+//
+// Guarantees: G-0024.8, G-0071.1
+func TestWhoIsToldOfARequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told, hooked []telemetry.ServeStopped
+		var values []any
+		s := new(script)
+		r := start(conn.Accept(s, conn.Options{
+			Handler: auditing{handler{"m": echo}, &told, &values},
+			Tuning:  conn.Tuning{Name: "c", Hooks: telemetry.Hooks{ServeStopped: func(_ context.Context, e telemetry.ServeStopped) { hooked = append(hooked, e) }}},
+		}))
+		synctest.Wait()
+		from := &transport.Origin{Value: func(key any) any { return map[bool]any{true: "of the request"}[key == span{}] }}
+		for _, in := range []transport.Inbound{
+			{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Implied: true},
+			{Frame: []byte(`{"jsonrpc":"2.0","id":2,"method":"m"}`)},
+			{Frame: []byte(`{"jsonrpc":"2.0","id":3,"method":"other"}`)},
+			{Frame: []byte(`{"jsonrpc":"2.0","id":4,"method":5}`)},
+			{Frame: []byte(`{"jsonrpc":"2.0","id":5,"method":6}`), Implied: true},
+		} {
+			in.Origin = from
+			s.receiver.Receive(in)
+			synctest.Wait()
+		}
+		if len(s.frames()) != 5 {
+			t.Errorf("sent %q, want five answers", s.frames())
+		}
+		r.Stop()
+		<-r.ended
+		served := []telemetry.ServeStopped{
+			{Conn: "c", Epoch: 1, Method: "m", Outcome: telemetry.ServeAnswered},
+			{Conn: "c", Epoch: 1, Method: "other", Outcome: telemetry.ServeFailed, Code: jsonrpc.CodeMethodNotFound},
+		}
+		malformed := telemetry.ServeStopped{Conn: "c", Epoch: 1, Outcome: telemetry.ServeMalformed, Code: jsonrpc.CodeInvalidRequest}
+		ignored := cmpopts.IgnoreFields(telemetry.ServeStopped{}, "Err")
+		if diff := cmp.Diff(served, hooked, ignored); diff != "" {
+			t.Errorf("the hook (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(append(served, malformed), told, ignored); diff != "" {
+			t.Errorf("the Auditor (-want +got):\n%s", diff)
+		}
+		if !slices.Equal(values, slices.Repeat([]any{"of the request"}, 3)) {
+			t.Errorf("the contexts have %v, want the value of each request", values)
+		}
 	})
 }
 

@@ -67,6 +67,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	)
 	silent := slog.New(slog.DiscardHandler)
 	hooks := telemetry.Hooks{Panic: func(telemetry.Panic) {}, Transition: func(telemetry.Transition) {}}
+	broken := telemetry.Hooks{Panic: func(telemetry.Panic) { panic("no") }, Transition: func(telemetry.Transition) { panic("no") }}
 	for name, c := range map[string]struct {
 		o    conn.Options
 		want []string
@@ -84,13 +85,15 @@ func TestFailuresAreLogged(t *testing.T) {
 			}
 		})
 	}
-	t.Run("with Options.Log", func(t *testing.T) {
-		other, own := new(record).asDefault(t), new(record)
-		logFailures(t, conn.Options{Tuning: conn.Tuning{Hooks: hooks, Log: slog.New(own)}})
-		if want := []string{refused, panicked, lost}; len(other.lines) > 0 || !slices.Equal(own.lines, want) {
-			t.Errorf("logged %q, and %q to the default log; want %q and none", own.lines, other.lines, want)
-		}
-	})
+	for name, hooks := range map[string]telemetry.Hooks{"with Options.Log": hooks, "with Options.Log, and hooks that panic": broken} {
+		t.Run(name, func(t *testing.T) {
+			other, own := new(record).asDefault(t), new(record)
+			logFailures(t, conn.Options{Tuning: conn.Tuning{Hooks: hooks, Log: slog.New(own)}})
+			if want := []string{refused, panicked, lost}; len(other.lines) > 0 || !slices.Equal(own.lines, want) {
+				t.Errorf("logged %q, and %q to the default log; want %q and none", own.lines, other.lines, want)
+			}
+		})
+	}
 }
 
 // When a lost connection is back, one line says after how long and how many attempts, unless a hook

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -220,6 +221,9 @@ func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	m, err := jsonrpc.Decode(replacement.frame, jsonrpc.Limits{})
 	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {
 		t.Fatalf("the peer gets %s, want an internal error for request 7", replacement.frame)
+	}
+	if !strings.Contains(m.Error.Message, "2 bytes") {
+		t.Errorf("the peer is told %q, and not why it has no answer", m.Error.Message)
 	}
 	d.stepCurrent(event{kind: failed, out: returned(replacement), unsent: true, err: errors.New("again")})
 	d.wantNothing("the replacement is not replaced")

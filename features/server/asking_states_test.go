@@ -305,7 +305,7 @@ func TestStateBelongsToItsCaller(t *testing.T) {
 // Guarantees: G-0031.4, G-0031.7
 func TestACallWithAllItsRoundsExpires(t *testing.T) {
 	for _, limit := range []time.Duration{0, 25 * time.Minute} {
-		for _, name := range []string{"reruns", "explicit", "waits"} {
+		for _, name := range []string{"reruns", "explicit", "waits", "waits-and-returns"} {
 			testenv.Bubble(t, func(t *testing.T) {
 				s := newServer(server.Options{Asking: server.AskingOptions{CallExpiry: limit}})
 				var runs atomic.Int64
@@ -328,10 +328,12 @@ func TestACallWithAllItsRoundsExpires(t *testing.T) {
 						}
 					}
 				}, server.Asks(server.Reruns, forms))
-				server.AddTool(s, protocol.Tool{Name: "explicit"}, func(context.Context, struct{}) (string, error) {
+				returns := func(context.Context, struct{}) (string, error) {
 					runs.Add(1)
 					return "", &server.InputRequired{Requests: question("a")}
-				})
+				}
+				server.AddTool(s, protocol.Tool{Name: "explicit"}, returns)
+				server.AddTool(s, protocol.Tool{Name: "waits-and-returns"}, returns, server.Asks(server.Waits, forms))
 				w := dial(t, s)
 				answer := func(last round) round {
 					with := fmt.Sprintf(`%q:{"action":"accept","content":{"a":"x"}}`, last.Keys[0])

@@ -64,3 +64,36 @@ func TestWatchersAskAgainUnlessAnEarlierRequestReports(t *testing.T) {
 		}
 	}
 }
+
+// Who waits for reports gets what the newest request was told, by the server that it asks. What an earlier server has granted or refused
+// says nothing, unless no further attempt follows: then nobody would ever answer.
+//
+// Guarantees: G-0030.4
+func TestWhatAServerHasSaidToTheNewestRequest(t *testing.T) {
+	granted, failed := &protocol.SubscriptionFilter{}, errors.New("invalid params")
+	for name, test := range map[string]struct {
+		newest  listening
+		granted bool
+		failed  error
+	}{
+		"nothing yet":                       {listening{epoch: 2}, false, nil},
+		"granted":                           {listening{epoch: 2, granted: granted}, true, nil},
+		"failed, and is tried again":        {listening{epoch: 2, failed: failed}, false, failed},
+		"failed for good":                   {listening{epoch: 2, failed: failed, over: true}, false, failed},
+		"granted by an earlier server":      {listening{epoch: 1, granted: granted}, false, nil},
+		"failed at an earlier server":       {listening{epoch: 1, failed: failed}, false, nil},
+		"failed for good at an earlier one": {listening{epoch: 1, failed: failed, over: true}, false, failed},
+	} {
+		r := &reports{listening: &test.newest}
+		changed, got, err := r.outcome(numbered(2))
+		if (got != nil) != test.granted || !errors.Is(err, test.failed) {
+			t.Errorf("%s: granted %t, error %v; want %t and %v", name, got != nil, err, test.granted, test.failed)
+		}
+		r.listenFailed(r.listening, failed, false)
+		select {
+		case <-changed:
+		default:
+			t.Errorf("%s: who waits is not told that the request has failed since", name)
+		}
+	}
+}
