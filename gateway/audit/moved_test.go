@@ -40,7 +40,8 @@ func TestAFileThatIsMoved(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-time.NewTimer(2 * lookInterval).C
-				write(trail, 3, 2)
+				trail.lose()
+				write(trail, 3, 1)
 				if err := trail.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +54,7 @@ func TestAFileThatIsMoved(t *testing.T) {
 				if err := os.Rename(path+".1", path+name); err != nil {
 					t.Fatal(err)
 				}
-				if s, err := Verify(path, testKey); err != nil || s != (Summary{First: 1, Last: 11, Files: 2}) {
+				if s, err := Verify(path, testKey); err != nil || s != (Summary{First: 1, Last: 11, Files: 2, Lost: 1}) {
 					t.Errorf("with it: %+v, %v", s, err)
 				}
 			})
@@ -131,4 +132,29 @@ func TestCountsAreSaidWithoutARecord(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A trail that ends right after its file was moved or emptied says so as well, and the next process goes on with it.
+//
+// Guarantees: G-0099.13
+func TestATrailThatEndsAfterItsFileIsMoved(t *testing.T) {
+	for how, move := range aside {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "a")
+				trail := open(t, path, Options{Sync: true, Log: slog.New(slog.DiscardHandler)})
+				write(trail, 0, 3)
+				if err := move(path); err != nil {
+					t.Fatal(err)
+				}
+				<-time.NewTimer(2 * lookInterval).C
+				if err := trail.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if lines := trailOf(t, path, 1); !strings.Contains(lines[0], `"event":"moved","count":4`) || !strings.Contains(lines[1], `"event":"stopped"`) {
+					t.Errorf("%q", lines)
+				}
+			})
+		})
+	}
 }

@@ -263,15 +263,15 @@ func (t *Trail) write(e entry) {
 	if e.done != nil {
 		defer close(e.done)
 	}
-	t.follow()
 	t.sayLost()
 	if !t.append(e.record) {
 		t.lose()
 	}
 }
 
-// sayLost says in the trail how many records were lost since it said so last, and how many requests were denied without one.
+// sayLost says in the trail, where it is by now, how many records were lost since it said so last, and how many requests were denied without one.
 func (t *Trail) sayLost() {
+	t.follow()
 	t.say(EventLost, &t.lost)
 	t.say(EventDenied, &t.refused)
 }
