@@ -126,7 +126,10 @@ func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	served := streamable.NewHandler(v.gateway.Server(), streamable.HandlerOptions{Check: v.checkUser})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
-		served.ServeHTTP(w, r.WithContext(gateway.WithSubjectToken(r.Context(), tokenOf(r))))
+		if token := tokenOf(r); !strings.HasSuffix(token, "-unshown") {
+			r = r.WithContext(gateway.WithSubjectToken(r.Context(), token))
+		}
+		served.ServeHTTP(w, r)
 	})
 	mux.Handle("/login/", v.gateway.LoginPages(v.url+"/login"))
 	serveAt(t, front, mux)
@@ -530,6 +533,10 @@ func TestTokensOfUsersAreExchanged(t *testing.T) {
 				t.Error(result.Content.Text())
 			}
 			if result := v.call(v.connectWith(version, issue("eve"), opens), "eve"); result.IsError {
+				t.Error(result.Content.Text())
+			}
+			sue := v.connect(version, "sue-unshown", opens)
+			if result := v.call(sue, "sue"); !result.IsError || !strings.Contains(result.Content.Text(), "the user has no token of an issuer that could be exchanged") || !strings.HasSuffix(result.Content.Text(), "It was not executed") {
 				t.Error(result.Content.Text())
 			}
 		})

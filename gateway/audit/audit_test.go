@@ -247,6 +247,14 @@ func TestANewFileWithoutRecords(t *testing.T) {
 	if s, err := Verify(path, testKey); err != nil || s.First != 1 || s.Last != 19 || s.Files < 3 {
 		t.Errorf("%+v, %v", s, err)
 	}
+	first, err := unseal(testKey, strings.TrimSuffix(trailOf(t, path, 1)[0], "\n"))
+	if err := errors.Join(err, os.Rename(path, nameOfOld(path, first.Number)), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	trailOf(t, path, 1)
+	if s, err := Verify(path, testKey); err != nil || s.First != 1 || s.Last != 25 {
+		t.Errorf("behind several files: %+v, %v", s, err)
+	}
 }
 
 // If the file before cannot be read, nobody knows how the chain goes on, so there is no trail.
@@ -393,7 +401,9 @@ func TestTheNoteOfTheNewestRecordIsMissing(t *testing.T) {
 		if s, err := Verify(path, testKey); s.Last != 3 || err == nil || !strings.Contains(err.Error(), "whoever copies a trail copies this file, too") {
 			t.Errorf("%q, as a copy without it: %+v, %v", text, s, err)
 		}
-		trailOf(t, path, 1)
+		if again := trailOf(t, path, 1); !strings.Contains(again[3], `"event":"cut"`) || !strings.Contains(again[3], "the newest record is not known: ") || !strings.Contains(again[3], path+headEnd) {
+			t.Errorf("%q: %s", text, again[3])
+		}
 		if s, err := Verify(path, testKey); !errors.As(err, new(*BrokenError)) {
 			t.Errorf("%q: %+v, %v", text, s, err)
 		}
@@ -415,6 +425,9 @@ func TestTheEndOfATrail(t *testing.T) {
 	write(trail, 0, 2)
 	if s, err := Verify(path, testKey); err != nil || s.Lost != 3 || s.Last != 3 {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if records, _ := trail.Recent(); records[2].Event != EventStopped {
+		t.Errorf("the last record is %+v", records[2])
 	}
 }
 
@@ -496,6 +509,9 @@ func TestWhatIsLostIsSaidInItsPlace(t *testing.T) {
 	}
 	if want := []string{"started0", "lost1", "tool00", "lost1", "tool10"}; !slices.Equal(got, want) {
 		t.Errorf("the trail has %q, want %q", got, want)
+	}
+	if lost := trail.Lost(); lost != 2 {
+		t.Errorf("%d are lost in all", lost)
 	}
 	if err := trail.Close(); err != nil {
 		t.Error(err)
@@ -585,7 +601,7 @@ func TestTextsAreCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	trail := open(t, path, Options{Sync: true})
 	huge := strings.Repeat("\x01ä", 1<<20)
-	trail.Write(context.Background(), Record{Principal: huge, Address: huge, Client: huge, Revision: huge, ID: huge, Method: huge, Name: huge, Server: huge, Own: huge, Rule: huge, Reason: huge, Event: huge})
+	trail.Write(context.Background(), Record{Principal: huge, User: huge, Trace: huge, Span: huge, Address: huge, Client: huge, Revision: huge, ID: huge, Method: huge, Name: huge, Server: huge, Own: huge, Rule: huge, Reason: huge, Event: huge})
 	if err := trail.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -32,24 +32,26 @@ func TestTheNoteFollowsTheRecords(t *testing.T) {
 			noted("soon after a record", n+2) // after that of the start
 		}
 		inTheWay := path + headEnd + ".new"
-		if err := os.Mkdir(inTheWay, 0o700); err != nil {
-			t.Fatal(err)
+		for n := range uint64(2) {
+			if err := os.Mkdir(inTheWay, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(trail, 0, 1)
+			<-time.NewTimer(5 * againTime).C
+			noted("it cannot be noted", n+4)
+			if said := strings.Count(log.String(), "cannot be noted"); said != int(n)+1 {
+				t.Errorf("the %dth time, that was said %d times in all", n+1, said)
+			}
+			if err := os.Remove(inTheWay); err != nil {
+				t.Fatal(err)
+			}
+			<-time.NewTimer(2 * againTime).C
+			noted("it can be noted again", n+5)
 		}
-		write(trail, 0, 1)
-		<-time.NewTimer(5 * againTime).C
-		noted("it cannot be noted", 4)
-		if n := strings.Count(log.String(), "cannot be noted"); n != 1 {
-			t.Errorf("that was said %d times", n)
-		}
-		if err := os.Remove(inTheWay); err != nil {
-			t.Fatal(err)
-		}
-		<-time.NewTimer(2 * againTime).C
-		noted("it can be noted again", 5)
 		if err := trail.Close(); err != nil {
 			t.Error(err)
 		}
-		noted("closed", 6)
+		noted("closed", 7)
 	})
 }
 

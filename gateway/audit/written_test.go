@@ -27,15 +27,21 @@ func TestACopyIsOfWhatIsInTheFile(t *testing.T) {
 		d.full.Store(true)
 		write(trail, 10, 2)
 		d.full.Store(false)
+		write(trail, 12, 1)
+		d = &fullDisk{disk: trail.file} // another file may have been begun
+		trail.file = d
+		d.full.Store(true)
+		write(trail, 13, 1)
+		d.full.Store(false)
 		trail.Write(t.Context(), Record{Shown: json.RawMessage("{")}) // which cannot be encoded
-		if lost := trail.Lost(); lost != 3 {
-			t.Errorf("%d records are lost, want 3", lost)
+		if lost := trail.Lost(); lost != 4 {
+			t.Errorf("%d records are lost, want 4", lost)
 		}
 		if err := trail.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for said, want := range map[string]int{"cannot be encoded": 2, "cannot be written": 2} { // once in each process
+	for said, want := range map[string]int{"cannot be encoded": 2, "cannot be written": 4} { // in two processes: once each, and each time that it begins
 		if n := strings.Count(log.String(), said); n != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", said, n, want, log)
 		}
