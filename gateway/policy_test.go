@@ -317,11 +317,15 @@ func TestGroups(t *testing.T) {
 //
 // Guarantees: G-0098.11
 func TestNewsAreForThoseWhoSeeThem(t *testing.T) {
-	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+	const rules, groups = `"policy":[{"who":"token ada","allow":["a/*"]},{"who":"token bob","allow":["b/*"]}]`, `"groups":{"ada":{"servers":["a"]},"bob":{"servers":["b"]}}`
+	for _, c := range [][2]string{{protocol.LatestLegacy, rules}, {protocol.Latest, rules}, {protocol.LatestLegacy, groups}, {protocol.Latest, groups}} {
+		version, block := c[0], c[1]
 		synctest.Test(t, func(t *testing.T) {
-			servers := two()
-			f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{"policy":[
-				{"who":"token ada","allow":["a/*"]},{"who":"token bob","allow":["b/*"]}]}}`))
+			servers, o := two(), gateway.Options{}
+			if block == groups {
+				o.Server.Middleware = []server.Middleware{atOwnGroup}
+			}
+			f := newFleetFor(t, protocol.Latest, servers, o, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}},"bowline":{`+block+`}}`))
 			told := map[string]int{}
 			var mu sync.Mutex
 			for _, who := range []string{"ada", "bob"} {
@@ -347,10 +351,17 @@ func TestNewsAreForThoseWhoSeeThem(t *testing.T) {
 			for _, to := range []string{"a", "b", "a"} {
 				ada, bob := add(to, "more"+to+fmt.Sprint(time.Now().Unix()))
 				if want := to == "a"; (ada == 1) != want || (bob == 1) == want || ada+bob != 1 {
-					t.Errorf("%s: after a change of %s ada was told %d times, bob %d", version, to, ada, bob)
+					t.Errorf("%s, %s: after a change of %s ada was told %d times, bob %d", version, block, to, ada, bob)
 				}
 			}
 		})
+	}
+}
+
+// atOwnGroup lets each user come to the endpoint of the group that is called as he is.
+func atOwnGroup(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		return next(gateway.WithGroup(ctx, strings.TrimPrefix(r.Origin.Identity, "token ")), r)
 	}
 }
 

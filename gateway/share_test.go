@@ -483,3 +483,24 @@ func TestActionsAreForAllConnections(t *testing.T) {
 		is(-1)
 	})
 }
+
+// A server whose name looks like that of a connection asks under its own name, also over the connection of a client.
+func TestAServerThatIsCalledLikeAConnection(t *testing.T) {
+	s, _ := asker()
+	f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{"a #1": s}, gateway.Options{}, load(t, `{"mcpServers":{"a #1":{"command":"/bin/a","bowline":{"share":"client","prefix":"a"}}}}`))
+	var asking []string
+	o := user("me")
+	sample := o.Sample
+	o.Sample = func(ctx context.Context, s *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+		for _, q := range f.Report().Questions {
+			asking = append(asking, q.Server)
+		}
+		return sample(ctx, s, p)
+	}
+	if got, err := client.Call[string](timeout(t), f.client(protocol.LatestLegacy, o), "a__sample", nil); err != nil || got != "me" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if !slices.Equal(asking, []string{"a #1"}) {
+		t.Errorf("who asks is said to be %q", asking)
+	}
+}
