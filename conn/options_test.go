@@ -33,6 +33,14 @@ func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 	if o.BackoffJitter != 0.2 || busyRetries != 3 {
 		t.Errorf("got a backoff jitter of %v and %d busy retries, want 0.2 and 3", o.BackoffJitter, busyRetries)
 	}
+	if o.setsInit || !(Tuning{InitTimeout: 1}).withDefaults().setsInit {
+		t.Error("the time for the handshake is not that of the program only if the program has set it")
+	}
+	for want, o := range map[time.Duration]Tuning{time.Hour: {BackoffMin: time.Hour}, time.Second: {BackoffMax: time.Millisecond}} {
+		if longest := o.withDefaults().BackoffMax; longest != want {
+			t.Errorf("the longest backoff is %v, want that of the first, %v", longest, want)
+		}
+	}
 }
 
 // A negative number means the default, as zero does, except for Liveness and Patience, which it turns off.
