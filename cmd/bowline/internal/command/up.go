@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -21,11 +22,13 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authfile"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/consent"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/doors"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -70,6 +73,7 @@ func (u *upping) run(cmd *cobra.Command, engines member.Engines, trails Trails) 
 	if err := u.take(cmd, file); err != nil {
 		return process.Refuse("%w", err)
 	}
+	u.warnOfSecrets(cmd, file)
 	if u.check {
 		u.joining.node = new(member.Node) // of no cluster
 		g := gateway.New(u.options(cmd))
@@ -188,6 +192,19 @@ func (u *upping) openDoors(cmd *cobra.Command, g *gateway.Gateway, listener net.
 		File: u.path, Socket: u.socket, Page: u.page, Probes: u.probes, NoTry: u.noTry, Insecure: u.insecure,
 		Say: sayTo(cmd), Audit: u.audit.write(),
 	})
+}
+
+// warnOfSecrets says once if a file has secrets in clear text and other users of this machine may open it. Whoever shares it with a group on purpose goes on: it is no
+// mistake. On Windows a mode says nothing of other users.
+func (u *upping) warnOfSecrets(cmd *cobra.Command, file *mcpjson.File) {
+	info, err := os.Stat(u.path)
+	if err != nil || runtime.GOOS == "windows" || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+		return
+	}
+	if secrets := consent.InClear(file); len(secrets) > 0 {
+		cmd.PrintErrln(render.Message(render.Flat(fmt.Sprintf("%s has secrets in clear text, and other users of this machine may open it (mode %#o): run chmod 600 %s, or write ${env:NAME} in their place: %s",
+			u.path, info.Mode().Perm(), render.InQuotes(u.path), suggest.List(secrets)))))
+	}
 }
 
 // report prints the mistakes of a file, and what of it means nothing here.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -279,5 +280,33 @@ func TestUpRefuses(t *testing.T) {
 	bowline(t, "", "up", path, "--http", taken.Addr().String(), "--admin", "off").want(t, 5, "", "choose another port")
 	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "one.pid")); err == nil {
 		t.Error("a server was started")
+	}
+}
+
+// TestUpSaysThatOthersMayReadSecrets checks a file with a secret in clear text, and starts a gateway with it. That others may open it is said once, without the secret, and
+// is no mistake.
+//
+// Guarantees: G-0018.24
+func TestUpSaysThatOthersMayReadSecrets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	const said = "has secrets in clear text"
+	for _, c := range []struct {
+		value  string
+		mode   os.FileMode
+		isSaid bool
+	}{{"hunter2", 0o644, true}, {"hunter2", 0o640, true}, {"hunter2", 0o600, false}, {"${BOWLINE_TEST_TOKEN:-}", 0o644, false}} {
+		text := fmt.Appendf(nil, `{"mcpServers": {"one": {"command": %q, "args": ["serve", "--stdio"], "env": {%q: "command", "API_TOKEN": %q}}}}`, executable(t), role, c.value)
+		if err := errors.Join(os.WriteFile(path, text, c.mode), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		checked := bowline(t, "", "up", path, "--check", "--strict")
+		checked.want(t, 0, "no mistakes", "")
+		up := startUp(t, path)
+		up.end()
+		for _, got := range []string{checked.stderr, up.said.String()} {
+			if isSaid := strings.Count(got, said) == 1 && strings.Contains(got, "chmod 600 '"+path+"'") && strings.Contains(got, "one.env.API_TOKEN"); isSaid != c.isSaid || strings.Contains(got, "hunter2") {
+				t.Errorf("%+v: %s", c, got)
+			}
+		}
 	}
 }
