@@ -49,6 +49,7 @@ type upping struct {
 	socket    string // its path; "": it is named by the file
 	strict    bool   // a mistake in the entry of a server is one of the file
 	watches   bool   // the file is read again when it changes
+	level     slog.Level
 	watched   watch
 	end       func() // ends the gateway
 	access    access
@@ -104,6 +105,7 @@ func (u *upping) serveFile(cmd *cobra.Command, engines member.Engines, trails Tr
 
 // join joins the cluster that the flags name, with what checks the tokens of clients.
 func (u *upping) join(cmd *cobra.Command, with member.Engines) (leave func() error, err error) {
+	u.joining.flags.Level = u.level
 	if leave, err = u.joining.join(cmd, with); err != nil {
 		return nil, err
 	}
@@ -296,7 +298,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 		return err
 	}
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
-	return u.access.serve(ctx, endpoint, mux, listener, slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	return u.access.serve(ctx, endpoint, mux, listener, logAt(cmd, u.level))
 }
 
 // addEndpoints adds that of everything, that for search, and one for each group that the file has at the time.
@@ -321,7 +323,7 @@ func (u *upping) keepSessions(cmd *cobra.Command) *streamable.FileSessions {
 	dir, err := doors.SessionsOf(u.path)
 	if err == nil {
 		var kept *streamable.FileSessions
-		if kept, err = streamable.OpenFileSessions(dir, streamable.FileSessionsOptions{Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}); err == nil {
+		if kept, err = streamable.OpenFileSessions(dir, streamable.FileSessionsOptions{Log: slog.New(logAt(cmd, u.level))}); err == nil {
 			return kept
 		}
 	}
@@ -347,12 +349,14 @@ func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*
 // server that needs such a login says so in its state, until "bowline login" has got one.
 func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue, Share: u.access.share()}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	log := slog.New(logAt(cmd, u.level))
 	u.audit.add(&o)
 	o.IsOwn = func(at string) bool {
 		return !u.background && (isServed(at, u.address) || at == u.access.public)
 	}
 	o.Client.Conn.Log, o.Server.Conn.Log = log, log
+	o.Client.Conn.Hooks = requestHooks(log, u.level)
+	o.Server.Conn.Hooks = o.Client.Conn.Hooks
 	o.Server.Conn.DrainGrace = process.FinishGrace / 5 * 4
 	logins := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Log: log}}
 	if store, err := connect.OpenLogins(cmd.ErrOrStderr()); err == nil {

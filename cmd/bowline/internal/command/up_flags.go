@@ -2,6 +2,7 @@ package command
 
 import (
 	"cmp"
+	"log/slog"
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
@@ -122,6 +123,7 @@ func (u *upping) addFlags(command *cobra.Command) {
 	flags.BoolVar(&u.check, "check", false, "only print the mistakes of the file")
 	flags.BoolVar(&u.watches, "watch", false, "read the file again when it changes")
 	flags.BoolVar(&u.strict, "strict", false, "do not start, and do not apply a file, if a server's entry has a mistake")
+	flags.TextVar(&u.level, "log-level", slog.LevelInfo, "log what has this `LEVEL` and above: debug, info, warn or error")
 	flags.BoolVar(&u.stdio, "stdio", false, "serve a host on standard input and output, with the gateway that runs for the file, or a new one")
 	flags.DurationVar(&u.linger, "linger", 5*time.Minute, "let a gateway that --stdio has started run for a `DURATION` after its last host has left")
 	flags.BoolVar(&u.background, "background", false, "serve hosts only")

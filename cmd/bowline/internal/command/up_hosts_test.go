@@ -220,7 +220,7 @@ func TestAGatewayIsNoServerOfItself(t *testing.T) {
 func TestAGatewayInTheBackgroundHasTheFlagsOfItsHost(t *testing.T) {
 	command, u := new(cobra.Command), &upping{path: "-mcp.json"}
 	u.addFlags(command)
-	given := []string{"--admin=off", "--catalogue=c.json", "--linger=2s", "--no-try=true", "--strict=true", "--watch=true"}
+	given := []string{"--admin=off", "--catalogue=c.json", "--linger=2s", "--log-level=DEBUG", "--no-try=true", "--strict=true", "--watch=true"}
 	if err := command.ParseFlags(append(given, "--stdio")); err != nil {
 		t.Fatal(err)
 	}

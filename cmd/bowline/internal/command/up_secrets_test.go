@@ -25,6 +25,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/go-jose/go-jose/v4"
 )
@@ -59,6 +60,11 @@ func newKeeping(t *testing.T, auth string) *keeping {
 		Message string `json:"message"`
 	}) (string, error) {
 		return in.Message, nil
+	})
+	server.AddTool(plain, protocol.Tool{Name: "refuse"}, func(_ context.Context, in struct {
+		Message string `json:"message"`
+	}) (string, error) {
+		return "", &jsonrpc.Error{Code: 7, Message: in.Message}
 	})
 	endpoint := streamable.NewHandler(plain, streamable.HandlerOptions{})
 	keyed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +115,7 @@ func newKeeping(t *testing.T, auth string) *keeping {
 		claims["aud"], claims["sub"] = "http://"+address+"/mcp", "ada"
 		k.secrets["token of a user"] = k.issuer.IssueClaims(claims)
 	}
-	k.upRun = startUpAt(t, k.path, address, "--auth", auth)
+	k.upRun = startUpAt(t, k.path, address, "--auth", auth, "--log-level", "debug")
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +189,7 @@ func (k *keeping) use() {
 		}
 		return result.Content.Text()
 	}
-	for tool, message := range map[string]string{"child__echo": secretArgument, "keyed__echo": secretArgument, "child__fail": secretFailure} {
+	for tool, message := range map[string]string{"child__echo": secretArgument, "keyed__echo": secretArgument, "child__fail": secretFailure, "keyed__refuse": secretFailure} {
 		if got := call(tool, message); !strings.Contains(got, message) {
 			k.t.Errorf("%s: %s", tool, got)
 		}
@@ -303,7 +309,7 @@ func (k *keeping) wantSent(name string, to *authtest.Server, secret func(*authte
 	k.t.Errorf("the authorization server %s has got no such secret", name)
 }
 
-// Whatever a gateway with users is given to keep, and what calls carry, is in nothing that it says of itself: neither in the trail, nor in its log, its report, its events, its
+// Whatever a gateway with users is given to keep, and what calls carry, is in nothing that it says of itself: neither in the trail, nor in its log of all levels, its report, its events, its
 // pages and its metrics.
 //
 // Guarantees: G-0091.24
@@ -322,6 +328,9 @@ func TestNoSecretIsSaid(t *testing.T) {
 			k.wantSent("bound", k.bound, func(r *authtest.Request) string { return r.Header.Get("DPoP") })
 			if auth == "oauth" {
 				k.wantSent("asserted", k.asserted, func(r *authtest.Request) string { return r.Form.Get("assertion") })
+			}
+			if log := places["log"]; !strings.Contains(log, `level=DEBUG msg="request served"`) || !strings.Contains(log, `level=DEBUG msg="request stopped" conn=child`) {
+				t.Errorf("the log does not have every request: %s", log)
 			}
 			if cookies, n := strings.Count(fmt.Sprint(k.secrets), "cookie "), len(k.secrets); cookies == 0 || n < 24 || k.secrets["page of a login"] == "" {
 				t.Errorf("the test knows %d secrets, of which %d are cookies", n, cookies)

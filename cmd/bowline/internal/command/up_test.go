@@ -177,6 +177,9 @@ func TestUpServesTheServersOfAFile(t *testing.T) {
 		t.Logf("answered %v after the kill", time.Since(began))
 	}
 	up.end()
+	if strings.Contains(up.said.String(), "level=DEBUG") {
+		t.Error("it logs at the level debug")
+	}
 	for _, server := range []string{"one", "two"} {
 		if pid := pidOf(t, path, server); syscall.Kill(pid, 0) == nil {
 			t.Errorf("%s, process %d, is left", server, pid)
@@ -259,6 +262,7 @@ func TestUpRefuses(t *testing.T) {
 	bowline(t, "", "up", path, "--check").want(t, 0, "no mistakes, 1 server", "")
 	bowline(t, "", "up", wrong, "--check").want(t, 2, "", "a__b")
 	bowline(t, "", "up", wrong, "--strict").want(t, 2, "", "c__d")
+	bowline(t, "", "up", path, "--log-level", "loud").want(t, 2, "", "--log-level")
 	bowline(t, "", "up", path, "--http", "0.0.0.0:0").want(t, 2, "", "--insecure")
 	bowline(t, "", "up", path, "--stdio", "--http", ":0").want(t, 2, "", "--http has no effect with --stdio")
 	bowline(t, "", "up", path, "--stdio", "--linger", "0").want(t, 2, "", "--linger 0s is below 1s")

@@ -3,6 +3,7 @@ package member
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
@@ -11,6 +12,7 @@ import (
 
 // Flags are the flags of a process that is a node of a cluster.
 type Flags struct {
+	Level slog.Level // of the log of the node, which no flag here sets
 	ClusterFlags
 	node string
 	hop  string

@@ -1,0 +1,36 @@
+package command
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/sloglog"
+	"github.com/spf13/cobra"
+)
+
+// logAt writes what has the level that was given, and above, to standard error.
+func logAt(cmd *cobra.Command, level slog.Level) slog.Handler {
+	return slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})
+}
+
+// requestHooks log each request and notification, of clients and to servers, at the level debug. An error may quote arguments and results, so of one that is logged there is
+// only how the request has ended. What has a higher level is logged without hooks.
+func requestHooks(log *slog.Logger, level slog.Level) telemetry.Hooks {
+	if level > slog.LevelDebug {
+		return telemetry.Hooks{}
+	}
+	all := sloglog.Hooks(log)
+	return telemetry.Hooks{
+		RequestStarted:       all.RequestStarted,
+		NotificationReceived: all.NotificationReceived,
+		RequestStopped: func(ctx context.Context, e telemetry.RequestStopped) {
+			e.Err = nil
+			all.RequestStopped(ctx, e)
+		},
+		ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
+			e.Err = nil
+			all.ServeStopped(ctx, e)
+		},
+	}
+}
