@@ -154,8 +154,8 @@ func (c *call) askClient(ctx context.Context, open protocol.InputRequests) (prot
 }
 
 // askAll asks all questions at the same time, and waits for all of them, also after a failure: nothing of a question may
-// be left when the call goes on. The last is asked on the goroutine that waits: mostly there is only one, and it holds no
-// second stack while a person thinks.
+// be left when the call goes on. The last is asked on the goroutine that waits: mostly there is only one, and then the
+// call holds no second stack while a person thinks.
 func (c *call) askAll(ctx context.Context, cancel context.CancelCauseFunc, open protocol.InputRequests) (protocol.InputResponses, error) {
 	answers := make(protocol.InputResponses, len(open))
 	var first error

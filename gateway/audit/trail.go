@@ -269,7 +269,8 @@ func (t *Trail) write(e entry) {
 	}
 }
 
-// sayLost says in the trail, where it is by now, how many records were lost since it said so last, and how many requests were denied without one.
+// sayLost says in the trail how many records were lost since it said so last, and how many requests were denied without one. It looks at the path first: whatever is
+// written next must not go to a file that a program has moved, or behind what it has cut off.
 func (t *Trail) sayLost() {
 	t.follow()
 	t.say(EventLost, &t.lost)

@@ -14,8 +14,8 @@ func logAt(cmd *cobra.Command, level slog.Level) slog.Handler {
 	return slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})
 }
 
-// requestHooks log each request and notification, of clients and to servers, at the level debug. An error may quote arguments and results, so of one that is logged there is
-// only how the request has ended. What has a higher level is logged without hooks.
+// requestHooks log each request and notification, of clients and to servers, at the level debug. An error may quote arguments and results, so the log
+// says how a request has ended, but has no error. At a higher level there is nothing for hooks to log.
 func requestHooks(log *slog.Logger, level slog.Level) telemetry.Hooks {
 	if level > slog.LevelDebug {
 		return telemetry.Hooks{}

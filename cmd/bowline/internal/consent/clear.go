@@ -19,7 +19,8 @@ var (
 	schemeAlone = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?i:basic|bearer|token) *$`) })
 )
 
-// InClear returns where a file has secrets in clear text, and no value of them: variables of a server whose names say so, and headers. Servers are in file order.
+// InClear returns where a file has secrets in clear text, such as github.env.GITHUB_TOKEN: the variables and headers of servers whose names say that they are secret. It returns
+// no value. Servers are in file order.
 func InClear(file *mcpjson.File) (paths []string) {
 	servers, err := writtenServers(file.Text())
 	if err != nil {
@@ -39,8 +40,8 @@ func InClear(file *mcpjson.File) (paths []string) {
 	return paths
 }
 
-// isInClear reports whether the name of a value says that it is a secret, and the file has it itself and no variable for it, or a default of that. A number may be
-// how many tokens a model may use, and a boolean is a switch.
+// isInClear reports whether a name says that its value is a secret, and the value is in the file: as it is, or as the default of a variable. A number whose name has
+// "token" may be how many a model may use, and a boolean is a switch.
 func isInClear(name string, value any) bool {
 	if !isSecretName(name) && !keyName().MatchString(name) {
 		return false
