@@ -154,3 +154,23 @@ func TestAHeldToolBesideAServerThatHasSaidNothing(t *testing.T) {
 		}
 	})
 }
+
+// Tools that have changed are listed in the order of the file.
+//
+// Guarantees: G-0098.9
+func TestPinsAreInTheOrderOfTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := two()
+		f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, `{"mcpServers":{"b":{"command":"/bin/b"},"a":{"command":"/bin/a"}}}`))
+		for _, text := range []string{"reads", "obey"} {
+			for _, name := range []string{"a", "b"} {
+				server.AddTool(servers[name], protocol.Tool{Name: "t", Description: text}, func(context.Context, struct{}) (string, error) { return "done", nil })
+			}
+			pass(3 * time.Second)
+			synctest.Wait()
+		}
+		if pins := f.Pins(); len(pins) != 2 || pins[0].Server != "b" || pins[1].Server != "a" {
+			t.Errorf("the pins are %+v", pins)
+		}
+	})
+}

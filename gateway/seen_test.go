@@ -108,6 +108,30 @@ func TestAQuestionIsSeenAtOnce(t *testing.T) {
 	})
 }
 
+// A subscription is seen while its server decides on it, and so is its end.
+//
+// Guarantees: G-0091.14
+func TestASubscriptionIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(protocol.Implementation{Name: "a"}, server.Options{OnSubscribe: func(context.Context, string) error { pass(time.Second); return nil }})
+		server.AddResource(s, protocol.Resource{URI: "a:/one", Name: "one"}, func(context.Context) (string, error) { return "", nil })
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		synctest.Wait()
+		over := make(chan error)
+		go func() { over <- session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "a:/one"}) }()
+		synctest.Wait()
+		if running := detailOf(t, f, "a").Running; len(running) != 1 || running[0].Method != protocol.MethodSubscribe || running[0].Program != "c 1" {
+			t.Errorf("while it is decided: %+v", running)
+		}
+		failOn(t, <-over)
+		synctest.Wait()
+		if running := detailOf(t, f, "a").Running; len(running) != 0 {
+			t.Errorf("afterwards: %+v", running)
+		}
+	})
+}
+
 // What a child says of itself is in the report, and its lines are kept.
 //
 // Guarantees: G-0091.6

@@ -3,8 +3,10 @@ package registry_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -175,6 +177,47 @@ func TestWatchersMayUseTheRegistry(t *testing.T) {
 			t.Errorf("%d names are left, want none", r.Len())
 		}
 	})
+}
+
+// A watch that begins while names are registered misses none of them.
+//
+// Guarantees: G-0013.4
+func TestAWatchBegunBesideRegistrations(t *testing.T) {
+	r, c := registry.New(registry.Options{}), open()
+	for i := range 500 { // so that to begin a watch takes a while
+		register(t, r, fmt.Sprint(i), c)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var registering sync.WaitGroup
+	begun := make(chan bool, 1)
+	registering.Go(func() {
+		for i := 500; len(begun) == 0; i++ {
+			register(t, r, fmt.Sprint(i), c)
+		}
+	})
+	var all []func() (registry.Change, bool)
+	for range 20 {
+		next, stop := iter.Pull(r.Watch(ctx))
+		defer stop()
+		next() // begins
+		all = append(all, next)
+	}
+	begun <- true
+	registering.Wait()
+	register(t, r, "last", c)
+	for _, next := range all {
+		seen := 1
+		for change, ok := next(); ok && change.Name != "last"; change, ok = next() {
+			seen++
+		}
+		if want := r.Len() - 1; seen != want {
+			t.Errorf("a watch has yielded %d names, want %d", seen, want)
+		}
+	}
+	for name := range r.All() {
+		unregister(t, r, name, c)
+	}
 }
 
 // A watch ends with its context, even if changes wait. If the context has ended before, it yields nothing.

@@ -179,19 +179,26 @@ func TestOversizedFrameIsRefused(t *testing.T) {
 	}
 }
 
-// Close waits until the peer has taken what is queued.
+// Close waits until the peer has taken what is queued, and so do all that call it.
 //
 // Guarantees: G-0014.7
 func TestCloseWaitsForThePeerToTakeWhatIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, toA, toB := pipe(inmem.Options{})
 		send(t, a, 1, "1")
+		start := time.Now()
 		var closing sync.WaitGroup
-		closing.Go(func() { a.Close(time.Hour) })
+		for range 3 {
+			closing.Go(func() { a.Close(time.Hour) })
+		}
 		synctest.Wait()
 		toB.want(t)
 		b.Grant(transport.Main, 1)
 		closing.Wait()
+		a.Close(time.Hour)
+		if took := time.Since(start); took != 0 {
+			t.Errorf("Close has waited %v longer than for the peer", took)
+		}
 		toB.want(t, "frame 1", "lost: transport: peer closed the link, unsent []")
 		toA.want(t, "lost: transport: link closed, unsent []")
 	})

@@ -367,7 +367,7 @@ func TestSlowPostDelaysNoNotification(t *testing.T) {
 	testenv.Receive(t, served, "the first request was served")
 }
 
-// The header is sent with each request, and not to another host.
+// The header is sent with each request, and not to another host. What a request needs to be one is not taken from it.
 //
 // Guarantees: G-0034.1
 func TestHeadersAndRedirects(t *testing.T) {
@@ -386,7 +386,7 @@ func TestHeadersAndRedirects(t *testing.T) {
 			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 		},
 	}
-	link, r := open(t, &Client{URL: s.serve(t), Header: http.Header{"X-Key": {"secret"}}})
+	link, r := open(t, &Client{URL: s.serve(t), Header: http.Header{"X-Key": {"secret"}, "Content-Type": {"text/plain"}, "Accept": {"text/html"}}})
 	if err := link.Send(request(1)); err != nil {
 		t.Fatal(err)
 	}
