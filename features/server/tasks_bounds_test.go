@@ -396,14 +396,18 @@ func TestRoundsComeBeforeTheTask(t *testing.T) {
 	})
 }
 
-// A call that ends before After has passed does not become a task. A question makes it
+// A call that ends before After has passed does not become a task, and its result is checked as any other. A question makes it
 // a task immediately.
 //
 // Guarantees: G-0032.8
 func TestCallsThatAreOverSoonBecomeNoTask(t *testing.T) {
 	bubble(t, server.TaskOptions{After: time.Minute}, func(t *testing.T, s *taskServer) {
+		server.AddTool(s.Server, protocol.Tool{Name: "breaks", OutputSchema: anyObject, Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(context.Context, struct{}) (*protocol.CallToolResult, error) { return new(protocol.CallToolResult), nil })
 		w := dial(t, s.Server)
-		for tool, want := range map[string]string{"fails": "it broke", "refuses": "no", "panics": "internal error"} {
+		for tool, want := range map[string]string{
+			"fails": "it broke", "refuses": "no", "panics": "internal error", "breaks": `tool "breaks" has broken its output schema: no structured content`,
+		} {
 			got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
 			if got.Result["taskId"] != nil || !strings.Contains(string(got.Result["content"]), want) && (got.Error == nil || got.Error.Message != want) {
 				t.Errorf("%s: got %s, %v", tool, got.Result, got.Error)
