@@ -112,6 +112,40 @@ func TestOtherKey(t *testing.T) {
 	})
 }
 
+// TestNameOfALaterVersion checks that a lease that this version cannot read is that of another process, and not one
+// with another key.
+//
+// Guarantees: G-0076.5
+func TestNameOfALaterVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := clustertest.New(clustertest.Options{}).Engine()
+		bucket, later := leases(t, e), []byte{255, 1}
+		revision, err := bucket.Create(t.Context(), "node.a", later, 0)
+		stop, stopped := make(chan bool), make(chan bool)
+		go func() { // the other process renews it
+			defer close(stopped)
+			for err == nil {
+				select {
+				case <-time.NewTimer(time.Second).C:
+					revision, err = bucket.Update(t.Context(), "node.a", later, revision)
+				case <-stop:
+					return
+				}
+			}
+			t.Error(err)
+		}()
+		var taken *cluster.NameTakenError
+		if _, err := cluster.Join(t.Context(), e, options("a")); !errors.As(err, &taken) {
+			t.Errorf("%v, want a NameTakenError", err)
+		}
+		close(stop)
+		<-stopped
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMembersAreKnown checks that each node knows the others when Join returns, and learns who
 // comes and goes.
 func TestMembersAreKnown(t *testing.T) {

@@ -274,19 +274,22 @@ func TestCallInBackoffIsRetriedOnceReady(t *testing.T) {
 	})
 }
 
-// If the link survives, the call waits for a backoff of its own before each retry.
+// If the link survives, the call waits for a backoff of its own before each retry, and the caller hears of the attempt before that.
 //
 // Guarantees: G-0023.7
 func TestRetryOnALivingLinkWaitsLonger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, f := runWithOutcomes(t, conn.Options{}, failedUnsent, streamLost, failedUnsent)
-		_, err := r.Call(t.Context(), conn.Request{Method: "read", Retries: 3, Repeatable: true})
+		var told []time.Time
+		_, err := r.Call(t.Context(), conn.Request{Method: "read", Retries: 3, Repeatable: true, OnAttempt: func(conn.Attempt) { told = append(told, time.Now()) }})
 		if err != nil || r.Status().Epoch != 1 {
 			t.Fatalf("in epoch %d got %v, want no error in epoch 1", r.Status().Epoch, err)
 		}
 		for i, ideal := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			if wait := f.sent[i+1].Sub(f.sent[i]); wait < max(ideal*8/10, time.Second) || wait > ideal*12/10 {
 				t.Errorf("the delay before attempt %d is %v, want about %v", i+2, wait, ideal)
+			} else if late := told[i].Sub(f.sent[i]); late != 0 {
+				t.Errorf("the caller has heard of attempt %d after %v", i+1, late)
 			}
 		}
 		r.Stop()

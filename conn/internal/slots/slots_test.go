@@ -35,7 +35,7 @@ func (s *Slots[M]) wantEmpty(t *testing.T) {
 	}
 }
 
-// Each member is ticked once, at the end of the slot in which its time passes.
+// Each member is ticked once, at the end of the slot in which its time passes, which Add tells.
 //
 // Guarantees: G-0025.6
 func TestEachMemberIsTickedOnce(t *testing.T) {
@@ -43,7 +43,10 @@ func TestEachMemberIsTickedOnce(t *testing.T) {
 		var s Slots[*member]
 		var members [4]member
 		for i, wait := range []time.Duration{1, length, length + 1, 5 * length} {
-			s.Add(&members[i], wait, length, tick)
+			number, until := s.Add(&members[i], wait, length, tick)
+			if end := []int64{1, 1, 2, 5}[i]; number != end || until != time.Duration(end)*length {
+				t.Errorf("member %d is in slot %d, which ends in %v; want %d", i, number, until, end)
+			}
 		}
 		for turn, want := range [][]int{{1, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 1}, {0, 0, 0, 0}} {
 			advance(length)
