@@ -403,7 +403,9 @@ func TestRoundsComeBeforeTheTask(t *testing.T) {
 func TestCallsThatAreOverSoonBecomeNoTask(t *testing.T) {
 	bubble(t, server.TaskOptions{After: time.Minute}, func(t *testing.T, s *taskServer) {
 		server.AddTool(s.Server, protocol.Tool{Name: "breaks", OutputSchema: anyObject, Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
-			func(context.Context, struct{}) (*protocol.CallToolResult, error) { return new(protocol.CallToolResult), nil })
+			func(context.Context, struct{}) (*protocol.CallToolResult, error) {
+				return new(protocol.CallToolResult), nil
+			})
 		w := dial(t, s.Server)
 		for tool, want := range map[string]string{
 			"fails": "it broke", "refuses": "no", "panics": "internal error", "breaks": `tool "breaks" has broken its output schema: no structured content`,

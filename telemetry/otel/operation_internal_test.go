@@ -134,7 +134,7 @@ func TestSeriesOfTheGoneAreDropped(t *testing.T) {
 	}
 }
 
-// A tool that was called before the server listed it is known from then on.
+// A tool that was called before the server listed it is known from then on, and so is a prompt, wherever in the list it is.
 //
 // Guarantees: G-0064.3
 func TestNamesAreKnownOnceListed(t *testing.T) {
@@ -156,6 +156,10 @@ func TestNamesAreKnownOnceListed(t *testing.T) {
 		if !n.knows("a", by) || !n.knows("a", nil) {
 			t.Fatal("a listed name is not known")
 		}
+	}
+	n.learn(&protocol.ListPromptsResult{Prompts: []*protocol.Prompt{{Name: "a"}, nil, {Name: "c"}}})
+	if !n.knows("c", by) {
+		t.Fatal("a name that is listed after a known one is not known")
 	}
 }
 
