@@ -112,6 +112,22 @@ func TestMetaOfRoutedResults(t *testing.T) {
 	}
 }
 
+// A modern client gets each member that a routed result lacks, and those that it has as they are.
+//
+// Guarantees: G-0089.2
+func TestLifetimeOfRoutedResults(t *testing.T) {
+	answer := ""
+	w := dial(t, newServer(server.Options{Capabilities: everyCapability(), Route: map[string]server.RawHandler{
+		protocol.MethodListTools: func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(answer), nil },
+	}}))
+	for from, want := range map[string]string{``: `0 "private"`, `,"cacheScope":"public"`: `0 "public"`, `,"ttlMs":7`: `7 "private"`, `,"ttlMs":7,"cacheScope":"public"`: `7 "public"`} {
+		answer = `{"tools":[]` + from + `}`
+		if got := w.ask(modern(`1`, "tools/list", ``)); got.text("ttlMs")+" "+got.text("cacheScope") != want || got.text("resultType") != `"complete"` {
+			t.Errorf("%s: got %s, want %s", answer, got.Result, want)
+		}
+	}
+}
+
 // A program that serves the methods of tasks itself has tasks in both eras. A modern client must have declared them.
 func TestRoutedTasks(t *testing.T) {
 	serve := func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {

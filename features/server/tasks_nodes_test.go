@@ -96,14 +96,14 @@ func TestIDsOfTasksNameTheirNode(t *testing.T) {
 	}
 }
 
-// A task whose node was started again fails, and that is saved once, however many ask for it
+// A task whose node was started again fails, whatever the program says of the node, and that is saved once, however many ask for it
 // at the same time. Its listeners are told.
 //
 // Guarantees: G-0075.5
 func TestATaskOfAnEarlierProcessFails(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		store := &watchedStore{takes: 100 * time.Millisecond}
-		s := newTaskNode("a", server.TaskOptions{Store: store})
+		s := newTaskNode("a", server.TaskOptions{Store: store, Gone: func(string) bool { return false }})
 		addTask(t, &store.MemoryTaskStore, "a.1", "a")
 		var asking sync.WaitGroup
 		for range 20 {
