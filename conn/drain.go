@@ -38,11 +38,13 @@ func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time
 	}
 }
 
-// endIncarnation settles and cancels everything that ran on the link, and closes it. Callers are
-// settled before the handlers are cancelled: a handler that notices the end and makes a call gets
-// the error of the new state, not that of a link that is half gone.
+// endIncarnation cancels and settles everything that ran on the link, and closes it. The handlers are
+// cancelled before the callers are settled: a handler whose call ends with the link finds its own
+// context ended, too, and so does whoever records how it has ended. A handler that notices the end and
+// makes a call gets the error of the new state, which has been published before.
 func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []transport.Tag, grace time.Duration) {
 	c.leaveGate()
+	c.emit(effect{kind: endTasks, epoch: c.epoch, err: why})
 	c.settleAll(now, cause, why, unsent)
 	for _, request := range c.incoming.waiting {
 		c.leaveUnserved(request.Incoming, why)
@@ -50,7 +52,6 @@ func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []tra
 	c.incoming.clear()
 	c.streams.clear()
 	c.liveness = liveness{}
-	c.emit(effect{kind: endTasks, epoch: c.epoch, err: why})
 	if c.linked {
 		c.closeLink(now, grace)
 	}

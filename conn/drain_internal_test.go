@@ -79,6 +79,7 @@ func TestDrainingConnDoesNotReconnect(t *testing.T) {
 	d.dropEffects()
 	d.loseLink()
 	d.wantTransition(Closing, LinkBroken)
+	d.want(endTasks)
 	d.wantSettled(1, LinkLost, Unknown)
 }
 

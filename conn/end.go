@@ -181,11 +181,11 @@ func (l *loop) breakOff(why Reason) error {
 	l.epoch = l.core.epoch
 	l.leaveGate()
 	l.move(to, why, l.epoch, time.Time{})
+	l.cancelAll(why) // before the callers, as in core.endIncarnation
 	l.settleCallers(why)
 	for i := range l.buffers.batch { // no step handles these events any more, but the tasks that sent them have ended
 		l.endTask(&l.buffers.batch[i])
 	}
-	l.cancelAll(why)
 	l.linkClosed(nil)
 	if l.incarnation != nil {
 		l.closeLink(l.epoch, nil, grace)

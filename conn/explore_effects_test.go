@@ -390,8 +390,19 @@ func (env *environment) settled(fx *effect) {
 	case fx.delivery == Sent && !c.taken:
 		env.fail("call %d was answered before the link had taken it", fx.id)
 	}
+	env.checkNestedEnd(fx)
 	c.answered = fx.delivery == Sent
 	env.settleCall(fx.id)
+}
+
+// checkNestedEnd checks that a handler whose call ends with the incarnation has been cancelled before (G-0003.18).
+func (env *environment) checkNestedEnd(fx *effect) {
+	if fx.id == 0 || env.state != Backoff && env.state != Closing {
+		return
+	}
+	if within := env.plan.calls[fx.id-1].within; within != 0 && env.requests[within-1].running && !env.requests[within-1].noAnswerDue {
+		env.fail("call %d was settled before the handler of request %d was cancelled", fx.id, within-1)
+	}
 }
 
 func (env *environment) settleCall(id int64) {

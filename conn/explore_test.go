@@ -17,7 +17,7 @@ var reach = flag.String("explore", "near", "how far TestExplore goes: near or fu
 //
 //	go test ./conn -run TestExplore -explore=full -v
 //
-// Guarantees: G-0001.1, G-0001.2, G-0001.4, G-0001.6, G-0001.7, G-0001.10, G-0001.14, G-0003.1, G-0003.2, G-0003.4, G-0003.6, G-0003.10, G-0003.11, G-0004.1, G-0009.2, G-0019.1, G-0019.4, G-0019.5
+// Guarantees: G-0001.1, G-0001.2, G-0001.4, G-0001.6, G-0001.7, G-0001.10, G-0001.14, G-0003.1, G-0003.2, G-0003.4, G-0003.6, G-0003.10, G-0003.11, G-0003.18, G-0004.1, G-0009.2, G-0019.1, G-0019.4, G-0019.5
 func TestExplore(t *testing.T) {
 	for _, p := range plans() {
 		t.Run(p.name, func(t *testing.T) {

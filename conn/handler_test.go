@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,6 +289,59 @@ func TestHandlerOfALostLinkSendsNothingOnTheNext(t *testing.T) {
 		r.Stop()
 		<-r.ended
 	})
+}
+
+// A handler whose call ends with its link, or with the run of its Conn, finds that its own context has ended, too. So who records how the handler has
+// ended does not depend on which of the two is noticed first.
+//
+// Guarantees: G-0003.18
+func TestContextEndsBeforeTheCallsOfAHandler(t *testing.T) {
+	const handlers = 1000 // so that many calls end between the first one and the last
+	for name, end := range map[string]func(s *script, r run, interrupt func() error){
+		"link lost":   func(s *script, _ run, _ func() error) { s.lose(transport.Loss{Reason: transport.ErrPeerClosed}) },
+		"stopped":     func(_ *script, r run, _ func() error) { r.Stop() },
+		"interrupted": func(_ *script, _ run, interrupt func() error) { _ = interrupt() },
+		"panic":       func(s *script, _ run, _ func() error) { s.deliver(`{"jsonrpc":"2.0","id":0,"method":"unknown"}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				early := make(chan error, handlers)
+				s := &script{onSend: func(_ *script, o transport.Outbound) error {
+					if strings.Contains(string(o.Frame), "not found") {
+						panic("send")
+					}
+					return nil
+				}}
+				r, interrupt := interruptible(t, conn.New(opens(s), conn.Options{
+					Tuning: conn.Tuning{MaxServing: handlers + 1},
+					Handler: handler{"asks": func(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+						_, err := in.Call(context.WithoutCancel(ctx), conn.Request{Method: "ask"})
+						if ctx.Err() == nil {
+							early <- err
+						}
+						return nil, err
+					}},
+				}))
+				for id := range handlers {
+					s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"asks"}`, id+1))
+				}
+				synctest.Wait()
+				if n := len(s.frames()); n != handlers {
+					t.Fatalf("the peer got %d calls, want %d", n, handlers)
+				}
+				end(s, r, interrupt)
+				synctest.Wait()
+				if state := r.State(); state == conn.Ready {
+					t.Error("the Conn is still ready")
+				}
+				r.Stop()
+				synctest.Wait()
+				if close(early); len(early) > 0 {
+					t.Errorf("%d calls of handlers ended before their contexts, the first with: %v", len(early), <-early)
+				}
+			})
+		})
+	}
 }
 
 // A Conn refuses a request that waits for too long by its timer: nothing else happens. The caller knows that it

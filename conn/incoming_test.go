@@ -369,6 +369,7 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 		t.Fatalf("the drain ended at %v, want 4s", d.now)
 	}
 	d.wantTransition(Closing, Drained)
+	d.want(endTasks)
 	d.wantSettled(1, ShutDown, Unknown)
 }
 

@@ -138,7 +138,7 @@ func (c *core) leaveGate() {
 	}
 }
 
-// lose ends the incarnation: it settles every request in this step, cancels what is being served,
+// lose ends the incarnation: it cancels what is being served, settles every request in this step,
 // closes the link (these three in endIncarnation, drain.go), and schedules the next attempt, no
 // earlier than the peer has asked for. An acceptor closes instead. Everything that the link has begun
 // ends in this one step, so no answer of the old link can meet a call of the new one.

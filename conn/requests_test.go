@@ -43,6 +43,7 @@ func TestEveryEndOfARequest(t *testing.T) {
 			c.end(d)
 			if d.effects[0].kind == transitioned {
 				d.want(transitioned)
+				d.want(endTasks)
 			}
 			d.wantSettled(1, c.cause, c.delivery)
 			if d.core.pending.len() != 0 || d.count(settle) != 0 {
@@ -75,6 +76,7 @@ func TestRequestThatWaitedForTheLinkIsNotSent(t *testing.T) {
 			c.end(d)
 			if d.effects[0].kind == transitioned {
 				d.want(transitioned)
+				d.want(endTasks)
 			}
 			d.wantSettled(1, c.cause, NotSent)
 			if n := d.count(transmit); n != 0 || !d.core.outbound.empty() {
@@ -159,9 +161,9 @@ func TestCallWithAnIDInUseIsRefused(t *testing.T) {
 	d.wantSettled(1, Answered, Sent)
 }
 
-// A loss settles all calls in the order of their ids, those that were not sent as NotSent.
+// A loss settles all calls in the order of their ids, those that were not sent as NotSent. Before that it cancels the handlers.
 //
-// Guarantees: G-0003.3
+// Guarantees: G-0003.3, G-0003.18
 func TestLossSettlesInTheOrderOfTheCalls(t *testing.T) {
 	d := driveReady(t, Options{})
 	for id := range int64(50) {
@@ -170,6 +172,7 @@ func TestLossSettlesInTheOrderOfTheCalls(t *testing.T) {
 	d.dropEffects()
 	d.loseLink(7, 9)
 	d.wantTransition(Backoff, LinkBroken)
+	d.want(endTasks)
 	for id := range int64(50) {
 		want := Unknown
 		if id+1 == 7 || id+1 == 9 {
@@ -177,7 +180,6 @@ func TestLossSettlesInTheOrderOfTheCalls(t *testing.T) {
 		}
 		d.wantSettled(id+1, LinkLost, want)
 	}
-	d.want(endTasks)
 	d.want(closeLink)
 }
 

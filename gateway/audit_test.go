@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/gateway/audit"
+	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -124,6 +127,51 @@ func TestAuditOfAGateway(t *testing.T) {
 		if passed := record.Server != "" && (record.Outcome == "answered" || record.Outcome == "tool error"); (record.Out > 0) != passed {
 			t.Errorf("%d bytes of a result: %+v", record.Out, record)
 		}
+	}
+}
+
+// The calls of a client that leaves while it is asked are recorded and counted as cancelled, whichever the gateway notices first: that it cannot be asked any more,
+// what the server makes of that, or the end of the call.
+//
+// Guarantees: G-0099.7, G-0003.18
+func TestCallsOfAClientThatLeavesWhileItIsAsked(t *testing.T) {
+	const calls = 30
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			s, _ := asker()
+			r := new(recorder)
+			f := newFleetWith(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, gateway.Options{Audit: r.write, Each: func(_ *mcpjson.Server, o *client.Options) {
+				o.Conn.Log = slog.New(slog.DiscardHandler)
+			}})
+			session := f.client(protocol.LatestLegacy, client.Options{Elicit: func(ctx context.Context, _ *client.Session, _ *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}})
+			var calling sync.WaitGroup
+			for range calls {
+				calling.Go(func() { _, _ = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "a__form"}) })
+			}
+			synctest.Wait()
+			if n := len(f.Report().Questions); n != calls {
+				t.Fatalf("%d questions wait, want %d", n, calls)
+			}
+			session.Stop()
+			calling.Wait()
+			synctest.Wait()
+			outcomes := make(map[string]int)
+			for _, record := range r.records() {
+				if record.Method == protocol.MethodCallTool {
+					outcomes[record.Outcome]++
+				}
+			}
+			counted := make(map[string]uint64)
+			for _, c := range f.Report().Called {
+				counted[c.Outcome] += c.Count
+			}
+			if outcomes["cancelled"] != calls || counted["cancelled"] != calls {
+				t.Errorf("records: %v, counted: %v; want %d cancelled", outcomes, counted, calls)
+			}
+		})
 	}
 }
 

@@ -300,11 +300,14 @@ func (g *Gateway) passOn(ctx context.Context, u *upstream, to catalogue.Item, me
 func endingOf(ctx context.Context, tool string, result json.RawMessage, away *awayError, err error) ending {
 	var asks *server.InputRequired
 	outcome, delivery := server.OutcomeAnswered, conn.Sent
+	if away != nil {
+		delivery = away.Delivery
+	}
 	switch {
-	case away != nil && ctx.Err() != nil:
-		outcome, delivery = server.OutcomeCancelled, away.Delivery
+	case ctx.Err() != nil: // nobody gets the answer
+		outcome = server.OutcomeCancelled
 	case away != nil:
-		outcome, delivery = outcomeAway, away.Delivery
+		outcome = outcomeAway
 	case err != nil && !errors.As(err, &asks):
 		outcome = server.OutcomeFailed
 	case isToolError(result):

@@ -497,6 +497,34 @@ func TestUnansweredRequestsHaveRecords(t *testing.T) {
 	}
 }
 
+// A client that leaves while it is asked has cancelled its requests: whatever the handlers make of their questions, their contexts have ended.
+//
+// Guarantees: G-0071.2, G-0003.18
+func TestClientThatLeavesWhileItIsAskedHasCancelled(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const calls = 32 // so that many questions end between the first one and the end of the handlers
+		a := newAudit(t)
+		s := auditedServer(a, server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "asks"}, func(ctx context.Context, _ struct{}) (string, error) {
+			return "", server.Confirm(ctx, "Sure?")
+		}, server.Asks(server.Waits, forms))
+		for range 20 {
+			w := accept(t, s)
+			w.initializeWith(protocol.Version20251125, `{"elicitation":{}}`)
+			a.want("initialize", `initialize  "init" answered 0 0 /raw`)
+			var want []string
+			for id := range calls {
+				w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"asks"}}`, id))
+				w.want("elicitation/create")
+				want = append(want, fmt.Sprintf("tools/call asks %d cancelled 0 0 /raw", id))
+			}
+			w.link.Close(0)
+			synctest.Wait()
+			a.want("left", want...)
+		}
+	})
+}
+
 // A call for whose handler there is no place is recorded as refused.
 //
 // Guarantees: G-0071.2
