@@ -101,6 +101,17 @@ func pidsOf(t *testing.T, path string) (all []int) {
 	return all
 }
 
+// The log of a gateway's node has the level that the command was given, as that of the gateway has.
+func TestLevelOfTheLogOfANode(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	for level, want := range map[string]bool{"info": true, "warn": false} {
+		node := startAt(t, []byte(`{"mcpServers":{}}`), "--admin", "off", "--cluster", "level-"+level, "--node", "a", "--log-level", level)
+		if said := node.said.String(); strings.Contains(said, "level=INFO msg=\"the NATS server of the cluster runs in this process\"") != want {
+			t.Errorf("at the level %s a line of the level INFO is expected: %v\n%s", level, want, said)
+		}
+	}
+}
+
 // Two gateways are nodes of a cluster: a session that begins at one goes on at the other, also when its node is killed, and a server of which there is one
 // runs at one node, and at the other once that node is killed. Each node has its own of the others.
 //

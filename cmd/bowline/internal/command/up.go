@@ -298,7 +298,7 @@ func (u *upping) serveHTTP(ctx context.Context, cmd *cobra.Command, g *gateway.G
 		return err
 	}
 	cmd.PrintErrf("bowline: serving %s\n", u.access.urlOf(listener))
-	return u.access.serve(ctx, endpoint, mux, listener, logAt(cmd, u.level))
+	return u.access.serve(ctx, endpoint, mux, listener, process.LogAt(cmd, u.level))
 }
 
 // addEndpoints adds that of everything, that for search, and one for each group that the file has at the time.
@@ -323,7 +323,7 @@ func (u *upping) keepSessions(cmd *cobra.Command) *streamable.FileSessions {
 	dir, err := doors.SessionsOf(u.path)
 	if err == nil {
 		var kept *streamable.FileSessions
-		if kept, err = streamable.OpenFileSessions(dir, streamable.FileSessionsOptions{Log: slog.New(logAt(cmd, u.level))}); err == nil {
+		if kept, err = streamable.OpenFileSessions(dir, streamable.FileSessionsOptions{Log: slog.New(process.LogAt(cmd, u.level))}); err == nil {
 			return kept
 		}
 	}
@@ -349,7 +349,7 @@ func (u *upping) load(cmd *cobra.Command, read func() (*mcpjson.File, error)) (*
 // server that needs such a login says so in its state, until "bowline login" has got one.
 func (u *upping) options(cmd *cobra.Command) gateway.Options {
 	o := gateway.Options{Info: protocol.Implementation{Name: "bowline", Version: process.Version()}, Catalogue: u.catalogue, Share: u.access.share()}
-	log := slog.New(logAt(cmd, u.level))
+	log := slog.New(process.LogAt(cmd, u.level))
 	u.audit.add(&o)
 	o.IsOwn = func(at string) bool {
 		return !u.background && (isServed(at, u.address) || at == u.access.public)

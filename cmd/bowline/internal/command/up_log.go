@@ -6,13 +6,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/sloglog"
-	"github.com/spf13/cobra"
 )
-
-// logAt writes what has the level that was given, and above, to standard error.
-func logAt(cmd *cobra.Command, level slog.Level) slog.Handler {
-	return slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})
-}
 
 // requestHooks log each request and notification, of clients and to servers, at the level debug. An error may quote arguments and results, so the log
 // says how a request has ended, but has no error. At a higher level there is nothing for hooks to log.

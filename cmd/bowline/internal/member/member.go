@@ -47,7 +47,7 @@ func (m *Flags) Join(cmd *cobra.Command, with Engines) (*Node, error) {
 	if m.Name == "" {
 		return p, nil
 	}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: m.Level}))
+	log := slog.New(process.LogAt(cmd, m.Level))
 	ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
 	if len(m.seeds) == 0 { // otherwise it waits for other machines, and says so
 		ctx, cancel = context.WithTimeout(ctx, joinTimeout)

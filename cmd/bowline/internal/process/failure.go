@@ -1,5 +1,5 @@
 // Package process says what this process is and how it ends: its version, the exit statuses and the
-// failures that lead to them, for how long it waits, and where it listens.
+// failures that lead to them, for how long it waits, where it listens, and its log.
 //
 // Await reads on a goroutine of its own, which may outlive the call. Nothing else here starts one.
 package process
