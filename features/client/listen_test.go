@@ -325,6 +325,41 @@ func TestCloseEndsTheSubscription(t *testing.T) {
 	})
 }
 
+// A session that the program closes tells of no refused subscription, also while Close waits for a call.
+//
+// Guarantees: G-0030.11
+func TestCloseRefusesNoSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ignoringFirst(protocol.MethodCallTool, 1, grantingServer())
+		var refused []error
+		session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if e, ok := e.(*client.SubscriptionRefused); ok {
+				refused = append(refused, e.Err)
+			}
+		}})
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///1"}); err != nil {
+			t.Fatal(err)
+		}
+		called := make(chan error, 1)
+		go func() {
+			_, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"})
+			called <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := session.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v, want an error that says that it has not waited for the call", err)
+		}
+		if err := <-called; !errors.Is(err, client.ErrClosed) {
+			t.Errorf("the call: %v, want %v", err, client.ErrClosed)
+		}
+		if synctest.Wait(); len(refused) > 0 {
+			t.Errorf("the program was told of refused subscriptions: %q", refused)
+		}
+	})
+}
+
 // A session that ends by itself reports nothing more, even before it is closed.
 func TestEventsEndWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

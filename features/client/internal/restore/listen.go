@@ -128,8 +128,8 @@ func (r *reports) keepListening(ctx context.Context, s Session, l *listening) {
 		OnAttempt: func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
 	})
 	refused := r.listenFailed(l, s.Explain(err), true)
-	if s.Conn().Status().State == conn.Closing {
-		return // nothing was refused
+	if errors.Is(err, conn.ErrDraining) || s.Conn().Status().State == conn.Closing {
+		return // nothing was refused: a Conn that drains is ready, too
 	}
 	for _, uri := range refused {
 		s.Refused(uri, s.Explain(err))
