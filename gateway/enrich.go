@@ -142,11 +142,15 @@ func (e *enricher) close(ctx context.Context) error {
 	defer e.closing.Unlock()
 	for range cap(e.places) {
 		select {
-		case e.places <- struct{}{}:
-			defer func() { <-e.places }()
-		case <-ctx.Done():
-			return errors.New("gateway: a call of Enrich does not end")
+		case e.places <- struct{}{}: // nothing has it, so the context does not matter
+		default:
+			select {
+			case e.places <- struct{}{}:
+			case <-ctx.Done():
+				return errors.New("gateway: a call of Enrich does not end")
+			}
 		}
+		defer func() { <-e.places }()
 	}
 	return nil
 }

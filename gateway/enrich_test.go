@@ -149,6 +149,18 @@ func TestAnEnrichmentThatFails(t *testing.T) {
 	})
 }
 
+// Close waits for no call of Enrich if none is running, and so says of none that it does not end, also if it may wait for nothing.
+//
+// Guarantees: G-0103.2
+func TestCloseWithoutAnEnrichment(t *testing.T) {
+	g := gateway.New(gateway.Options{Enrich: func(context.Context, gateway.ToolCall) (gateway.Addition, error) { return gateway.Addition{}, nil }})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // A program is asked after everything that may refuse a call, about results of servers only, and before the record of the call.
 //
 // Guarantees: G-0103.3

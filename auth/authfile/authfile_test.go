@@ -25,6 +25,8 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/mcpjson/sessions"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -194,18 +196,21 @@ func TestAnAuthorizationServerIsCheckedEvenIfItsServerIsNot(t *testing.T) {
 	}
 	server, other := start(), start()
 	carrier := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	o, err := authfile.Options{}.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: server.URL, HTTP: &http.Client{Transport: carrier}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Guard.Close()
-	for address, fetched := range map[string]bool{server.URL: true, other.URL: false} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, http.NoBody)
+	own := &http.Client{Transport: carrier}
+	for _, to := range []transport.Transport{&streamable.Client{URL: server.URL, HTTP: own}, &sse.Client{URL: server.URL, HTTP: own}} {
+		o, err := authfile.Options{}.For(&mcpjson.Server{Name: "s", Transport: to})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.Guard.Do(r); (err == nil) != fetched {
-			t.Errorf("%s: %v, want that it is fetched: %v", address, err, fetched)
+		defer o.Guard.Close()
+		for address, fetched := range map[string]bool{server.URL: true, other.URL: false} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := o.Guard.Do(r); (err == nil) != fetched {
+				t.Errorf("%T, %s: %v, want that it is fetched: %v", to, address, err, fetched)
+			}
 		}
 	}
 }
