@@ -339,11 +339,11 @@ func TestAnExpiredSessionWaitsForOtherRefusals(t *testing.T) {
 		after  time.Duration // of the loss
 		unsent []transport.Tag
 	}{
-		"a request":           {request(1, "ping", ""), 99 * time.Millisecond, 99 * time.Millisecond, []transport.Tag{1, 2}},
-		"a notification":      {notification("n"), 99 * time.Millisecond, 99 * time.Millisecond, []transport.Tag{1, 2}},
-		"the other is late":   {request(1, "ping", ""), time.Second, 100 * time.Millisecond, []transport.Tag{1}},
+		"a request":           {request(1, "ping", ""), 999 * time.Millisecond, 999 * time.Millisecond, []transport.Tag{1, 2}},
+		"a notification":      {notification("n"), 999 * time.Millisecond, 999 * time.Millisecond, []transport.Tag{1, 2}},
+		"the other is late":   {request(1, "ping", ""), time.Minute, time.Second, []transport.Tag{1}},
 		"both are refused":    {request(1, "ping", ""), 0, 0, []transport.Tag{1, 2}},
-		"a late notification": {notification("n"), time.Second, 100 * time.Millisecond, []transport.Tag{1}},
+		"a late notification": {notification("n"), time.Minute, time.Second, []transport.Tag{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
