@@ -26,6 +26,7 @@ import (
 // stream of events. Raw takes its arguments as they came.
 func bowline(b bowlineTool) implementation {
 	return implementation{
+		agent:  agents + "bowline",
 		memory: b.inMemory,
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
 			return b.connect(ctx, revision, &stdio.Command{Path: command[0], Args: command[1:]})

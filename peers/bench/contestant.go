@@ -43,9 +43,15 @@ type implementation struct {
 	// asksToken is set if the child asks for a token of the file tokensOfChild.
 	asksToken bool
 
+	// agent is the package of a program that does agentWork.
+	agent string
+
 	// program is the command of a program of others, which listens at an address and has the server as its child.
 	program func(host, port string, server []string) []string
 }
+
+// agents are the programs that do agentWork.
+const agents = "github.com/bowline-mcp/bowline/peers/cmd/agents/"
 
 // serving is what a server in memory does beyond echo.
 type serving struct {

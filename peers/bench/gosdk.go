@@ -14,6 +14,7 @@ import (
 
 func goSDK() implementation {
 	return implementation{
+		agent:  agents + "gosdk",
 		memory: goSDKInMemory,
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
 			return openGoSDK(ctx, &mcp.CommandTransport{Command: exec.Command(command[0], command[1:]...)}, revision, nil)

@@ -20,6 +20,7 @@ import (
 
 func mcpGo() implementation {
 	return implementation{
+		agent:  agents + "mcpgo",
 		memory: mcpGoInMemory,
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
 			return openMCPGo(ctx, transport.NewStdioWithOptions(command[0], nil, command[1:]), revision, nil)
