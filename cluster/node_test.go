@@ -124,9 +124,11 @@ func TestNameOfALaterVersion(t *testing.T) {
 		stop, stopped := make(chan bool), make(chan bool)
 		go func() { // the other process renews it
 			defer close(stopped)
+			renew := time.NewTicker(time.Second)
+			defer renew.Stop()
 			for err == nil {
 				select {
-				case <-time.NewTimer(time.Second).C:
+				case <-renew.C:
 					revision, err = bucket.Update(t.Context(), "node.a", later, revision)
 				case <-stop:
 					return
