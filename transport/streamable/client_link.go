@@ -252,8 +252,8 @@ func (l *clientLink) endIf(reason error) {
 // IsEmpty implements parts.Ending.
 func (l *clientLink) IsEmpty() bool { return l.queue.frames == 0 && !l.posting }
 
-// refusalPatience is how long the requests of an expired session may take to be refused: longer than a round trip to another continent, or a
-// machine under load.
+// refusalPatience is how long the requests of an expired session may take to be refused. A round trip to another continent, or with a machine under
+// load, takes less.
 const refusalPatience = time.Second
 
 // AwaitAnswers implements parts.Ending. If the server does not know the session any more, the responses to

@@ -1,4 +1,5 @@
-// Command bowline is the program of the row agent, written with Bowline. Its arguments are the command of a server.
+// Command bowline does with Bowline alone what the row agent of peers/bench measures; the row program measures this program. Its arguments are
+// the command of a server, which it starts three times.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command gosdk is the program of the row agent, written with go-sdk. Its arguments are the command of a server.
+// Command gosdk does with go-sdk alone what the row agent of peers/bench measures; the row program measures this program. Its arguments are
+// the command of a server, which it starts three times.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command mcpgo is the program of the row agent, written with mcp-go. Its arguments are the command of a server.
+// Command mcpgo does with mcp-go alone what the row agent of peers/bench measures; the row program measures this program. Its arguments are
+// the command of a server, which it starts three times.
 package main
 
 import (
