@@ -111,13 +111,14 @@ func TestAListThatIsNone(t *testing.T) {
 }
 
 // A server whose list has changed each time that it is read is read once a second in the end, and the report says so. Its calls, and those of
-// others, do not wait for that.
+// others, do not wait for that. A notification that has no room beside those that wait meanwhile is dropped and counted.
 //
 // Guarantees: G-0088.19
 func TestAListThatChangesWhenItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
-		f := newFaulty(t, map[string]transport.Transport{"a": script(func(m jsonrpc.Message, send func(string)) string {
+		const most = 4 << 20 // bytes of the notifications that wait
+		f := newFaultyWith(t, map[string]transport.Transport{"a": script(func(m jsonrpc.Message, send func(string)) string {
 			if m.Method != protocol.MethodListTools {
 				return `{"content":[{"type":"text","text":"done"}]}`
 			}
@@ -125,8 +126,13 @@ func TestAListThatChangesWhenItIsRead(t *testing.T) {
 			if n < 10_000 {
 				send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			}
+			if n == 20 {
+				for _, size := range []int{most/4 + 1, 1, most} { // the first waits for the list, the second for the first
+					send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"test:///` + strings.Repeat("x", size) + `"}}`)
+				}
+			}
 			return fmt.Sprintf(`{"tools":[{"name":"t","inputSchema":{"type":"object"}},{"name":"n%d","inputSchema":{"type":"object"}}]}`, n)
-		})})
+		})}, client.Options{Conn: conn.Tuning{MaxHeld: most}})
 		session := f.client(protocol.LatestLegacy, client.Options{})
 		toolNames(t, session)
 		pass(time.Minute)
@@ -143,8 +149,11 @@ func TestAListThatChangesWhenItIsRead(t *testing.T) {
 		if n := lists.Load() - before; n < 30 || n > 61 {
 			t.Errorf("in a minute the list was read %d times", n)
 		}
-		if s, _ := f.Report().Server("a"); !strings.Contains(fmt.Sprint(s.Notices), "change all the time") {
-			t.Errorf("the notices are %q", s.Notices)
+		s, _ := f.Report().Server("a")
+		for _, want := range []string{"change all the time", "1 of its notifications were dropped"} {
+			if !strings.Contains(fmt.Sprint(s.Notices), want) {
+				t.Errorf("the notices are %q, want %q", s.Notices, want)
+			}
 		}
 		if names := toolNames(t, session); len(names) != 3 {
 			t.Errorf("the tools are %q", names)
