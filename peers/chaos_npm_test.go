@@ -36,7 +36,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-var chaosDuration = flag.Duration("chaos", 40*time.Second, "how long the servers of a gateway are killed and stalled")
+var (
+	chaosDuration = flag.Duration("chaos", 40*time.Second, "how long the servers of a gateway are killed and stalled")
+	chaosPace     = flag.Duration("pace", 50*time.Millisecond, "how long a client waits between two calls meanwhile, in the mean, and a fifth of the time between two kills")
+)
 
 const (
 	chaosServers = 20
@@ -193,20 +196,23 @@ func (c *chaos) connect(ctx context.Context) (all []Session) {
 func (c *chaos) run(ctx context.Context, clients []Session) (heaps [2]uint64) {
 	load := fleet.StartLoad(len(clients), func(i int) bool {
 		c.call(ctx, clients[i])
-		return wait.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(50*time.Millisecond))) == nil
+		return wait.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(*chaosPace))) == nil
 	})
 	stop, done := context.WithTimeout(ctx, *chaosDuration)
 	var others sync.WaitGroup
-	for every, do := range map[time.Duration]func(int){
-		50 * time.Millisecond:  func(int) { c.list(ctx, clients[0]) },
-		250 * time.Millisecond: func(int) { c.children[nameOfServer(rand.IntN(chaosServers))].Kill() },
-		2 * time.Second:        func(int) { c.stall(stop, time.Second) },
-		11 * time.Second:       func(int) { c.stall(stop, 8*time.Second) }, // longer than the gateway waits for a sign of life
-		3 * time.Second:        c.apply,
+	for _, fault := range []struct {
+		every time.Duration
+		do    func(n int)
+	}{
+		{*chaosPace, func(int) { c.list(ctx, clients[0]) }},
+		{5 * *chaosPace, func(int) { c.children[nameOfServer(rand.IntN(chaosServers))].Kill() }},
+		{2 * time.Second, func(int) { c.stall(stop, time.Second) }},
+		{11 * time.Second, func(int) { c.stall(stop, 8*time.Second) }}, // longer than the gateway waits for a sign of life
+		{3 * time.Second, c.apply},
 	} {
 		others.Go(func() {
-			for n := 1; wait.Sleep(stop, every) == nil; n++ {
-				do(n)
+			for n := 1; wait.Sleep(stop, fault.every) == nil; n++ {
+				fault.do(n)
 			}
 		})
 	}

@@ -27,6 +27,6 @@ func measures() map[string]func(context.Context, *measurement) error {
 		"hop":           hopCalls,
 		"gateway":       gatewayWork,
 		"moving":        movingSessions,
-		"connect":       connecting, "connect awake": connecting, "program": agentProgram,
+		"connect":       connecting, "connect awake": connecting, "program": agentProgram, "start": starting,
 	}
 }
