@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,14 +15,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
-
-// A process of the test writes until it is killed.
-const writerVariable = "AUDIT_TEST_WRITES_TO"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(writerVariable); path != "" {
@@ -207,6 +204,14 @@ func TestRotation(t *testing.T) {
 	if s, err := Verify(path, testKey); err == nil {
 		t.Errorf("without a file in the middle: %+v", s)
 	}
+	trail := open(t, path, Options{Sync: true, MaxSize: 2000, Keep: 1}) // fewer than before
+	write(trail, 0, 20)
+	if old, err := oldFiles(path); err != nil || len(old) != 1 {
+		t.Errorf("one is kept: %q, %v", old, err)
+	}
+	if err := trail.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A trail for which no new file can be begun goes on in the same one, and does not try that again for each record.
@@ -273,96 +278,12 @@ func TestANewFileBehindOneThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func writeForEver(path string) {
-	key, err := ReadKey(path + ".key")
-	if err == nil {
-		var trail *Trail
-		if trail, err = Open(path, Options{Key: key, Sync: len(os.Args) > 1}); err == nil { // half of the processes note each record
-			for i := 0; ; i++ {
-				trail.Write(context.Background(), Record{Time: time.Now(), Name: fmt.Sprint(i), Reason: strings.Repeat("x", i%400)})
-			}
-		}
-	}
-	fmt.Println(err)
-	os.Exit(1)
-}
-
-// Processes that are killed while they write leave a trail that verifies, and that says how many they were.
-//
-// Guarantees: G-0099.4
-func TestProcessesThatAreKilled(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
-	const kills = 10
-	for i := range kills {
-		writer := exec.Command(os.Args[0], slices.Repeat([]string{"sync"}, i%2)...)
-		writer.Env = append(os.Environ(), writerVariable+"="+path)
-		if err := writer.Start(); err != nil {
-			t.Fatal(err)
-		}
-		before := size(path)
-		for deadline := time.Now().Add(20 * time.Second); size(path) < before+50_000; {
-			if time.Now().After(deadline) {
-				t.Fatal("it does not write")
-			}
-		}
-		if err := writer.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = writer.Wait()
-	}
-	key, err := ReadKey(path + ".key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	trail, err := Open(path, Options{Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := trail.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := Verify(path, key); err != nil || s.Unclean != kills || s.Last < 100 {
-		t.Errorf("%+v, %v", s, err)
-	}
-}
-
 func size(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0
 	}
 	return info.Size()
-}
-
-// What a killed process has left of a record is set aside, and the trail says so; so it does if its end was cut off.
-//
-// Guarantees: G-0099.4
-func TestTornAndCutTrails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
-	lines := trailOf(t, path, 3)
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "")+lines[0][:20]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	lines = trailOf(t, path, 1)
-	if !strings.Contains(lines[5], `"event":"torn","count":20`) {
-		t.Errorf("%s", lines[5])
-	}
-	if torn, err := filepath.Glob(path + ".torn-*"); err != nil || len(torn) != 1 {
-		t.Errorf("%q, %v", torn, err)
-	}
-	if _, err := Verify(path, testKey); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Join(lines[:6], "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if lines = trailOf(t, path, 0); !strings.Contains(lines[6], `"event":"cut","count":3`) {
-		t.Errorf("%q", lines[6])
-	}
-	var broken *BrokenError
-	if _, err := Verify(path, testKey); !errors.As(err, &broken) || broken.Number != 6 || broken.Line != 7 {
-		t.Errorf("a cut: %v", err)
-	}
 }
 
 // A fullDisk takes half of each write, and then says that it is full, until it is not.
@@ -385,7 +306,7 @@ func (d *fullDisk) WriteAt(text []byte, at int64) (int, error) {
 //
 // Guarantees: G-0099.2, G-0099.4
 func TestTheNoteOfTheNewestRecordIsMissing(t *testing.T) {
-	for _, text := range []string{"", "{", "none"} {
+	for _, text := range []string{"", "{", `{"n":9,"hash":"","mac":""}`, "none"} {
 		path := filepath.Join(t.TempDir(), "a")
 		lines := trailOf(t, path, 5)
 		if err := os.WriteFile(path, []byte(strings.Join(lines[:3], "")), 0o600); err != nil {
@@ -408,6 +329,13 @@ func TestTheNoteOfTheNewestRecordIsMissing(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, s, err)
 		}
 	}
+	path := filepath.Join(t.TempDir(), "a")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(path+headEnd, []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if again := trailOf(t, path, 1); !strings.Contains(again[0], `"event":"cut"`) {
+		t.Errorf("of an empty trail: %s", again[0])
+	}
 }
 
 // What was lost at the end is said before the end, and who writes after it does not wait.
@@ -422,7 +350,10 @@ func TestTheEndOfATrail(t *testing.T) {
 	if err := trail.Close(); err != nil {
 		t.Fatal(err)
 	}
-	write(trail, 0, 2)
+	write(trail, 0, 20)
+	if lost := trail.Lost(); lost != 0 {
+		t.Errorf("%d that came after the end count as lost", lost)
+	}
 	if s, err := Verify(path, testKey); err != nil || s.Lost != 3 || s.Last != 3 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -487,6 +418,17 @@ func TestAQueueThatIsFull(t *testing.T) {
 			t.Errorf("%d are lost, %d wait", trail.lost, len(trail.queue))
 		}
 	}
+	synctest.Test(t, func(t *testing.T) {
+		trail := &Trail{o: Options{Key: testKey, Block: true}, queue: make(chan entry), closing: make(chan struct{}), ended: make(chan struct{})}
+		go trail.Write(t.Context(), Record{})
+		synctest.Wait()
+		close(trail.closing)
+		synctest.Wait()
+		trail.Write(t.Context(), Record{})
+		if trail.lost != 0 {
+			t.Errorf("%d are lost that came too late", trail.lost)
+		}
+	})
 }
 
 // What was lost is said before the next record, and what is lost while that is said is said before the one after it.
@@ -526,6 +468,7 @@ func TestDeniedRequestsWithoutALogin(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "a")
 		trail := open(t, path, Options{Block: true})
 		for range 1000 {
+			trail.Write(context.Background(), Record{Principal: who, Outcome: "answered"}) // which is no denial, so it does not count
 			trail.Write(context.Background(), Record{Principal: who, Outcome: outcomeDenied})
 		}
 		if err := trail.Close(); err != nil {
@@ -534,6 +477,9 @@ func TestDeniedRequestsWithoutALogin(t *testing.T) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if answered := strings.Count(string(text), `"outcome":"answered"`); answered != 1000 {
+			t.Errorf("%q: %d of 1000 answers are written", who, answered)
 		}
 		written, counted := strings.Count(string(text), `"outcome":"denied"`), uint64(0)
 		for line := range strings.Lines(string(text)) {

@@ -77,12 +77,12 @@ func (t *Trail) saveHead() bool {
 	return err == nil
 }
 
-// rotate begins a new file. The chain goes on in it.
+// rotate begins a new file. The chain goes on in it. If another file is at the path, that is not renamed: follow sees to it.
 func (t *Trail) rotate() {
-	next, err := private.Open(t.path+".new", os.O_CREATE|os.O_RDWR|os.O_TRUNC)
-	if err == nil {
-		err = errors.Join(os.Rename(t.path, nameOfOld(t.path, t.first)), os.Rename(t.path+".new", t.path))
+	if at, err := os.Stat(t.path); t.place.file != nil && (err != nil || !os.SameFile(at, t.place.file)) {
+		return
 	}
+	next, err := t.makeRoom()
 	if err != nil {
 		t.o.Log.Error("bowline: the audit trail goes on in the same file", "error", err)
 		t.o.MaxSize *= 2
@@ -93,6 +93,21 @@ func (t *Trail) rotate() {
 	if err := forgetOld(t.path, t.o.Keep); err != nil {
 		t.o.Log.Error("bowline: an old file of the audit trail stays", "error", err)
 	}
+}
+
+// makeRoom gives the path to a new file. The full one gets its other name first: without that, nothing must take its place.
+func (t *Trail) makeRoom() (*os.File, error) {
+	next, err := private.Open(t.path+".new", os.O_CREATE|os.O_RDWR|os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Rename(t.path, nameOfOld(t.path, t.first)); err == nil {
+		err = os.Rename(t.path+".new", t.path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, next.Close())
+	}
+	return next, nil
 }
 
 // use makes another file that of the records to come.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -48,10 +49,13 @@ func TestTheNoteFollowsTheRecords(t *testing.T) {
 			<-time.NewTimer(2 * againTime).C
 			noted("it can be noted again", n+5)
 		}
+		trail.lose()
+		<-time.NewTimer(2 * sayInterval).C
+		noted("it says what was lost", 7)
 		if err := trail.Close(); err != nil {
 			t.Error(err)
 		}
-		noted("closed", 7)
+		noted("closed", 8)
 	})
 }
 
@@ -63,5 +67,20 @@ func TestDigestsOfEqualTexts(t *testing.T) {
 	first := digest([]byte("a"))
 	if digest([]byte("b")) == first || digest([]byte("a")) != first || other([]byte("a")) == first || len(first) != 2*digestSize {
 		t.Errorf("%s, %s, %s, %s", first, digest([]byte("b")), digest([]byte("a")), other([]byte("a")))
+	}
+}
+
+// The end that is missing is named also if it was in a file without records.
+//
+// Guarantees: G-0099.2
+func TestTheEndIsMissingInANewFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	lines := trailOf(t, path, 5)
+	if err := errors.Join(os.Rename(path, nameOfOld(path, 1)), os.WriteFile(path, nil, 0o600), os.WriteFile(nameOfOld(path, 1), []byte(strings.Join(lines[:4], "")), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var broken *BrokenError
+	if s, err := Verify(path, testKey); !errors.As(err, &broken) || broken.Path != path || broken.Line != 1 || broken.Number != 4 || !strings.Contains(broken.Why, "the newest record was 7:") {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -62,13 +62,13 @@ func TestAFileThatIsMoved(t *testing.T) {
 	}
 }
 
-// What somebody else has put in the place of the trail is left alone, and the log says so.
+// What somebody else has put in the place of the trail is left alone, also when the file of the trail is full, and the log says so each hour.
 //
 // Guarantees: G-0099.13
 func TestAnotherFileInThePlaceOfTheTrail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, log := filepath.Join(t.TempDir(), "a"), new(bytes.Buffer)
-		trail := open(t, path, Options{Sync: true, Log: slog.New(slog.NewTextHandler(io.Writer(log), nil))})
+		trail := open(t, path, Options{Sync: true, MaxSize: 5000, Log: slog.New(slog.NewTextHandler(io.Writer(log), nil))})
 		write(trail, 0, 1)
 		if err := errors.Join(os.Rename(path, path+".1"), os.WriteFile(path, []byte("mine"), 0o600)); err != nil {
 			t.Fatal(err)
@@ -77,6 +77,11 @@ func TestAnotherFileInThePlaceOfTheTrail(t *testing.T) {
 			<-time.NewTimer(2 * lookInterval).C
 			write(trail, 1, 1)
 		}
+		if n := strings.Count(log.String(), "another file"); n != 1 {
+			t.Errorf("it was said %d times:\n%s", n, log)
+		}
+		<-time.NewTimer(foreignInterval + lookInterval).C
+		write(trail, 1, 30) // more than one file takes
 		if err := trail.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -86,11 +91,11 @@ func TestAnotherFileInThePlaceOfTheTrail(t *testing.T) {
 		if err := os.Rename(path+".1", path); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := Verify(path, testKey); err != nil || s.Last != 6 {
+		if s, err := Verify(path, testKey); err != nil || s.Last != 36 || s.Files != 1 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		if n := strings.Count(log.String(), "another file"); n != 1 {
-			t.Errorf("it was said %d times:\n%s", n, log)
+		if n := strings.Count(log.String(), "another file"); n != 2 {
+			t.Errorf("an hour later, it was said %d times:\n%s", n, log)
 		}
 	})
 }
@@ -128,6 +133,16 @@ func TestCountsAreSaidWithoutARecord(t *testing.T) {
 		if lost, _ := said(); lost != 2 {
 			t.Errorf("%d lost are said later", lost)
 		}
+		for i := range deniedPerMinute + 3 {
+			if i == deniedPerMinute {
+				synctest.Wait() // each record says what was counted before
+			}
+			trail.Write(t.Context(), Record{Outcome: outcomeDenied})
+		}
+		<-time.NewTimer(2 * sayInterval).C
+		if _, denied := said(); denied != 10 {
+			t.Errorf("%d denied are said later", denied)
+		}
 		if err := trail.Close(); err != nil {
 			t.Error(err)
 		}
@@ -157,4 +172,108 @@ func TestATrailThatEndsAfterItsFileIsMoved(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A trail whose newest file is moved says how many records of that file are not where they were, and goes on with its chain when the next file is full.
+//
+// Guarantees: G-0099.3, G-0099.13
+func TestTheNewestOfSeveralFilesIsMoved(t *testing.T) {
+	for how, move := range aside {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path, log := filepath.Join(t.TempDir(), "a"), new(bytes.Buffer)
+				trail := open(t, path, Options{Sync: true, MaxSize: 2000, Log: slog.New(slog.NewTextHandler(log, nil))})
+				write(trail, 0, 20)
+				before, err := oldFiles(path)
+				if err := errors.Join(err, move(path)); err != nil || len(before) == 0 {
+					t.Fatal(before, err)
+				}
+				<-time.NewTimer(2 * lookInterval).C
+				write(trail, 20, 1)
+				text, err := os.ReadFile(path + ".1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				records, _ := trail.Recent()
+				n := len(records)
+				moved, first := bytes.Count(text, []byte("\n")), records[n-2].Number-records[n-2].Count
+				if said := records[n-2]; said.Event != EventMoved || said.Count != uint64(moved) {
+					t.Errorf("it says %s of %d records, of %d that were moved", said.Event, said.Count, moved)
+				}
+				if want := fmt.Sprintf("records=%d", moved); !strings.Contains(log.String(), want) {
+					t.Errorf("the log has no %q:\n%s", want, log)
+				}
+				write(trail, 21, 20)
+				if err := errors.Join(trail.Close(), os.Rename(path+".1", nameOfOld(path, first))); err != nil {
+					t.Fatal(err)
+				}
+				if s, err := Verify(path, testKey); err != nil || s.First != 1 || s.Last != 44 || s.Files < len(before)+3 {
+					t.Errorf("with it, behind %d files: %+v, %v", len(before), s, err)
+				}
+			})
+		})
+	}
+}
+
+// While a trail cannot look at its path, or can make no file there, it goes on in the file that it has, and the log says so.
+//
+// Guarantees: G-0099.13
+func TestTheFolderOfATrailIsAway(t *testing.T) {
+	for want, inTheWay := range map[string]bool{"cannot be looked at": true, "goes on in the file that was moved": false} {
+		synctest.Test(t, func(t *testing.T) {
+			folder, log := filepath.Join(t.TempDir(), "a"), new(bytes.Buffer)
+			path := filepath.Join(folder, "a")
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			trail := open(t, path, Options{Sync: true, Log: slog.New(slog.NewTextHandler(log, nil))})
+			write(trail, 0, 3)
+			err := os.Rename(folder, folder+".away")
+			if inTheWay {
+				err = errors.Join(err, os.WriteFile(folder, nil, 0o600))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-time.NewTimer(2 * lookInterval).C
+			write(trail, 3, 1)
+			if inTheWay {
+				err = os.Remove(folder)
+			}
+			if err := errors.Join(err, os.Rename(folder+".away", folder), trail.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := Verify(path, testKey); err != nil || s != (Summary{First: 1, Last: 6, Files: 1}) {
+				t.Errorf("%s: %+v, %v", want, s, err)
+			}
+			for _, said := range []string{"cannot be looked at", "goes on in the file that was moved"} {
+				if got := strings.Contains(log.String(), said); got != (said == want) {
+					t.Errorf("it said %q: %t\n%s", said, got, log)
+				}
+			}
+		})
+	}
+}
+
+// A file of which somebody has cut off a part is no empty one: what is left of it stays.
+//
+// Guarantees: G-0099.13
+func TestAPartOfAFileIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "a")
+		trail := open(t, path, Options{Sync: true, Log: slog.New(slog.DiscardHandler)})
+		write(trail, 0, 3)
+		text, err := os.ReadFile(path)
+		if err := errors.Join(err, os.Truncate(path, int64(len(text)/2))); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(2 * lookInterval).C
+		write(trail, 3, 1)
+		if err := trail.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(got, text[:len(text)/2]) {
+			t.Errorf("what was left is overwritten: %q, %v", got, err)
+		}
+	})
 }

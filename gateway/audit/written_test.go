@@ -2,7 +2,9 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -95,5 +97,47 @@ func TestATrailThatIsWrittenVerifies(t *testing.T) {
 	<-written
 	if err := trail.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file whose place cannot be given to the next one stays, with all its records.
+//
+// Guarantees: G-0099.3
+func TestAFullFileThatCannotBeRenamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	trail := open(t, path, Options{Sync: true, MaxSize: 1000, Log: slog.New(slog.DiscardHandler)})
+	if err := os.Mkdir(nameOfOld(path, 1), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(trail, 0, 20)
+	if err := errors.Join(trail.Close(), os.Remove(nameOfOld(path, 1))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Verify(path, testKey); err != nil || s != (Summary{First: 1, Last: 22, Files: 1}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A record is written although the request that it is about has ended meanwhile, and does not count as lost.
+//
+// Guarantees: G-0099.5
+func TestARecordWhoseContextHasEnded(t *testing.T) {
+	going := make(chan struct{})
+	trail := open(t, filepath.Join(t.TempDir(), "a"), Options{Sync: true, Written: func(r Record) {
+		if r.Name == "tool0" {
+			<-going
+		}
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	trail.Write(ctx, Record{Name: "tool0"})
+	trail.Write(ctx, Record{Name: "tool1"})
+	close(going)
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+	records, _ := trail.Recent()
+	if lost := trail.Lost(); lost != 0 || len(records) != 4 || records[2].Name != "tool1" {
+		t.Errorf("%d are lost, and the trail has %+v", lost, records)
 	}
 }
