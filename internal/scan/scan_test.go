@@ -13,7 +13,7 @@ import (
 )
 
 var texts = []string{
-	`null`, `true`, `false`, ` 1 `, `-0`, `0.5e-3`, `1E+9`, `-12.75`, `""`, `"a"`, `{}`, `[]`, "[1,\t2\r\n]",
+	`null`, `true`, `false`, ` 1 `, `-0`, `0.5e-3`, `1E+9`, `-12.75`, `""`, `"a"`, `{}`, `[]`, "[1,\t2\r\n]", "[1\r]", "[1\n]", "[1\t]",
 	`{"a":[1,{"b":"\u00e9\n"}]}`, `"0123456\n89\\"`, `"\ud83d"`, `"\/"`, "\"\xff\"", "\"é0123456789\"", "\"\x7f\"",
 	`{"a":1,"a":2}`, `{"a":{"a":1},"b":{"a":1}}`, `{"a":1,"\u0061":2}`, `{"é":1}`, `{"":1}`,
 	``, ` `, `nul`, `nulll`, `tru`, `01`, `1.`, `.5`, `-`, `1e`, `1e+`, `+1`, `"`, `"a`, `"\`, `"\x"`, `"\u12g4"`, "\"\n\"", "\"0123456\n\"", "\"\x1f\"",
@@ -114,6 +114,50 @@ func TestDepthIsLimited(t *testing.T) {
 		text.Value()
 		if text.End() != sure {
 			t.Errorf("limit %d: %t", limit, !sure)
+		}
+	}
+}
+
+// Only objects and arrays that are open at once count against the depth and the room for names, however a text is read.
+//
+// Guarantees: G-0056.1
+func TestWhatIsClosedTakesNoRoom(t *testing.T) {
+	var walk func(text *scan.Text)
+	walk = func(text *scan.Text) {
+		switch text.Kind() {
+		case '{':
+			text.Members(func([]byte) bool { walk(text); return true })
+		case '[':
+			text.Elements(func() bool { walk(text); return true })
+		default:
+			text.Value()
+		}
+	}
+	for of, begin := range map[string]func([]byte) scan.Text{"Of": scan.Of, "Unique": scan.Unique} {
+		for how, read := range map[string]func(*scan.Text){"Value": func(text *scan.Text) { text.Value() }, "Members and Elements": walk} {
+			for value, sure := range map[string]bool{`{"a":0}`: true, `[0]`: true, `{}`: true, `[]`: true, `{"a":[]}`: false, `[[]]`: false} {
+				text := begin([]byte("[" + strings.Repeat(value+",", 100) + "0]"))
+				text.Limit(2)
+				if read(&text); text.End() != sure {
+					t.Errorf("%s, read by %s, 100 of %s: %t", of, how, value, !sure)
+				}
+			}
+			deep := begin([]byte(strings.Repeat("[", scan.Deepest+1) + strings.Repeat("]", scan.Deepest+1)))
+			if deep.Limit(scan.Deepest + 1); deep.Value() != nil || deep.End() {
+				t.Errorf("%s: a limit is above the deepest", of)
+			}
+			deep = begin([]byte(strings.Repeat("[", scan.Deepest+1) + strings.Repeat("]", scan.Deepest+1)))
+			if read(&deep); deep.End() {
+				t.Errorf("%s, read by %s: it reads more than the deepest", of, how)
+			}
+		}
+		for limit, sure := range map[int]bool{1: false, 2: true} {
+			inside := begin([]byte(`"a":[]}`))
+			inside.Inside(true)
+			inside.Limit(limit)
+			if inside.Members(func([]byte) bool { inside.Value(); return true }); inside.End() != sure {
+				t.Errorf("%s, without its brace, limit %d: %t", of, limit, !sure)
+			}
 		}
 	}
 }

@@ -240,6 +240,66 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
+// So many requests of one client wait, and so many of all: one more does not, whosever it is, until one has left.
+//
+// Guarantees: G-0100.4
+func TestHowManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		ctx, cancel := context.WithCancel(t.Context())
+		a.ask(ctx, "first", 1)
+		a.got()
+		for i := range mostWaiting {
+			a.ask(ctx, fmt.Sprint(i/mostWaitingOfOne), 1)
+		}
+		if all := a.got(); len(all) != 0 || a.Waiting() != mostWaiting {
+			t.Fatalf("%d wait, and %d do not: %v", a.Waiting(), len(all), all)
+		}
+		for _, client := range []string{"0", "another"} {
+			a.ask(ctx, client, 1)
+			if all := a.got(); len(all) != 1 || !errors.Is(all[0].err, ErrCrowded) {
+				t.Errorf("one more of %s: %v", client, all)
+			}
+		}
+		a.Leave()
+		a.ask(ctx, "another", 1)
+		if all := a.got(); len(all) != 1 || all[0].err != nil {
+			t.Errorf("when one has left: %v", all)
+		}
+		cancel()
+		for n := 0; n < mostWaiting; {
+			got := len(a.got())
+			if got == 0 {
+				t.Fatalf("%d of those who waited have given up", n)
+			}
+			n += got
+		}
+		a.is(t, 1)
+	})
+}
+
+// A request whose turn comes at the moment at which it gives up has its place, or leaves it to others.
+//
+// Guarantees: G-0100.3
+func TestATurnComesAtTheLastMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		for range 50 {
+			ctx, cancel := context.WithCancel(t.Context())
+			a.ask(t.Context(), "a", 1)
+			a.ask(ctx, "b", 1)
+			cancel()
+			a.Leave()
+			for _, answer := range a.got() {
+				if answer.client == "b" && answer.err == nil {
+					a.Leave()
+				}
+			}
+			a.is(t, 0)
+		}
+	})
+}
+
 // Whatever requests come, leave and give up: no more run than there are places, and nobody waits while one is free.
 //
 // Guarantees: G-0100.3

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,7 @@ func TestALogin(t *testing.T) {
 			w := b.get(l.URL)
 			want(t, "the page", w, http.StatusOK, "<b>ada</b>")
 			want(t, "the page", w, http.StatusOK, "<b>issues</b> (api.example.com)")
+			want(t, "its head", b.do(http.MethodHead, l.URL, nil), http.StatusOK, "")
 		}
 		if len(b.cookies) != 1 || s.runs != 0 {
 			t.Errorf("%d cookies, %d logins", len(b.cookies), s.runs)
@@ -257,6 +259,8 @@ func TestFormsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{state: "s1"}
 		p, l := opened(t, s)
+		var refused []string
+		p.Refused = func(_ *http.Request, user, why string) { refused = append(refused, user+": "+why) }
 		b := &browser{t: t, pages: p}
 		want(t, "without having seen it", b.press(l.URL), http.StatusForbidden, "Allow cookies")
 		b.get(l.URL)
@@ -266,6 +270,9 @@ func TestFormsOfOthers(t *testing.T) {
 		want(t, "a form that comes back", b.press(at+"/callback?state=s1&code=c"), http.StatusMethodNotAllowed, "")
 		if s.runs != 0 {
 			t.Error("it was begun")
+		}
+		if want := []string{"ada: " + otherBrowser, "ada: " + otherSite, "ada: " + otherSite}; !slices.Equal(refused, want) {
+			t.Errorf("who runs the gateway hears of %q, want %q", refused, want)
 		}
 		if w := b.do(http.MethodPost, l.URL, http.Header{"Origin": {"https://tools.example.com"}}); w.Code != http.StatusSeeOther {
 			t.Errorf("its own origin, without metadata of fetch: %d", w.Code)

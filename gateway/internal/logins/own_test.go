@@ -103,7 +103,7 @@ func TestAUserEndsHisLogins(t *testing.T) {
 	})
 }
 
-// What a user has chosen to end ends, also if the browser does not wait for that. The end of the gateway cuts it.
+// What a user has chosen to end ends, also if the browser does not wait for that. The end of the gateway cuts it, and so do 30 seconds.
 //
 // Guarantees: G-0102.14
 func TestAUserWhoLeavesWhileALoginEnds(t *testing.T) {
@@ -128,6 +128,13 @@ func TestAUserWhoLeavesWhileALoginEnds(t *testing.T) {
 		if cut != nil {
 			t.Errorf("it was cut: %v", cut)
 		}
+		pass(endTime)
+		if synctest.Wait(); !errors.Is(cut, context.DeadlineExceeded) {
+			t.Errorf("it goes on for more than %v: %v", endTime, cut)
+		}
+		cut = nil
+		go b.send(t.Context(), l.URL, "server=issues", sameOrigin)
+		synctest.Wait()
 		p.Close()
 		synctest.Wait()
 		if cut == nil {

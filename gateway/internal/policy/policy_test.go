@@ -98,6 +98,12 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("%s in group %q: %v", of[1], of[0], got)
 		}
 	}
+	both := read(t, `"groups": {"x": {"servers": ["a"]}}, "personas": {"p": {"who": "*", "deny": ["a/y"]}}`)
+	for of, want := range map[[2]string]bool{{"", "y"}: false, {"", "x"}: true, {"x", "x"}: true, {"x", "y"}: false} {
+		if got := both.Decide(both.ClassOf(in(of[0])), catalogue.Tools, tool("a", of[1])); got.Allowed != want {
+			t.Errorf("with a persona, %s in group %q: %v", of[1], of[0], got)
+		}
+	}
 	var none *Policy
 	for _, c := range []struct {
 		of   *Policy
@@ -148,6 +154,10 @@ func TestRates(t *testing.T) {
 	p := read(t, `"personas": {"less": {"who": "*", "rate": {"perMinute": 20, "inFlight": 8}}, "more": {"who": "*", "rate": {"perMinute": 60, "inFlight": 1}}}`)
 	if perMinute, inFlight := p.RateBy(Who{Identity: "token ada"}, everybody); !strings.HasSuffix(perMinute, "personas.more.rate.perMinute") || !strings.HasSuffix(inFlight, "personas.less.rate.inFlight") {
 		t.Errorf("the most is said to be by %s and %s", perMinute, inFlight)
+	}
+	p = read(t, `"personas": {"others": {"who": "token bob", "rate": {"perMinute": 9, "inFlight": 8}}, "own": {"who": "*", "rate": {"inFlight": 8}}}`)
+	if perMinute, inFlight := p.RateBy(Who{Identity: "token ada"}, everybody); perMinute != "bowline.rate.perMinute" || !strings.HasSuffix(inFlight, "personas.own.rate.inFlight") {
+		t.Errorf("with the same numbers for somebody else, it is said to be by %s and %s", perMinute, inFlight)
 	}
 }
 
