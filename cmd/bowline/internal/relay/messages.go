@@ -85,7 +85,7 @@ func answer(id jsonrpc.ID, m *jsonrpc.Message) []byte {
 }
 
 // isLeaving reports whether a request was refused by a peer that is shutting down, and so not executed. A gateway passes the same refusal of a
-// server on, and lives: only a ping tells.
+// server on, and lives: only the answer to methodLeaving tells.
 func isLeaving(m *jsonrpc.Message) bool {
 	return m.Kind == jsonrpc.KindError && m.Error.Code == jsonrpc.CodeOverloaded && strings.HasSuffix(m.Error.Message, "shutting down")
 }

@@ -12,7 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/revision"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -239,15 +241,14 @@ func TestWhatALeavingGatewayHasRefused(t *testing.T) {
 		s.host.send(call("2"), call("3"))
 		first.want(call("2"), call("3"))
 		first.send(refusal("2"))
-		ping := idOf(first.want(`"method":"ping"`))
-		first.send(result(ping, "{}"))
+		first.send(`{"jsonrpc":"2.0","id":` + idOf(first.want(methodLeaving)) + `,"error":{"code":-32601,"message":"method not found"}}`)
 		s.host.want(refusal("2")) // a server's
 		later(time.Hour)
 
 		s.host.send(call("4"), request("5", "tools/call", `{"name":"`+strings.Repeat("x", mostAgain)+`"}`))
 		first.want(call("4"), `"id":5`)
 		first.send(refusal("4"), refusal("5"))
-		first.send(refusal(idOf(first.want(`"method":"ping"`))))
+		first.send(refusal(idOf(first.want(methodLeaving))))
 		s.host.want(refusal("5")) // nobody keeps it
 		s.host.send(call("6"))
 		first.want(call("6"))
@@ -265,13 +266,79 @@ func TestWhatALeavingGatewayHasRefused(t *testing.T) {
 		later(time.Hour)
 
 		s.fail(errors.New("no such file"))
-		second.want(`"method":"ping"`)
+		second.want(methodLeaving)
 		second.c.Close()
 		if text := s.host.want(`"id":6`); !strings.Contains(text, `"delivery":"not sent"`) {
 			t.Error(text)
 		}
 		s.host.nothing()
 	})
+}
+
+// TestAServerThatEndsRefusesNoCall has a server, as a gateway has one, end while it finishes a call. It refuses the next call of the host, which goes to the server after it.
+//
+// Guarantees: G-0092.3
+func TestAServerThatEndsRefusesNoCall(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		t.Run(version, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { endWhileCalled(t, version) }) })
+	}
+}
+
+func endWhileCalled(t *testing.T, version string) {
+	finish := make(chan struct{})
+	servers := make(chan *server.Server, 2)
+	reach := func(ctx context.Context) (transport.Link, error) {
+		s := server.New(protocol.Implementation{Name: "g", Version: "1"}, server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "wait"}, func(context.Context, struct{}) (string, error) {
+			<-finish
+			return "done", nil
+		})
+		ours, theirs := net.Pipe()
+		link, err := stdio.Pair(theirs, theirs).Open(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		go func() { _ = s.ServeLink(context.WithoutCancel(ctx), link) }() // it ends with its server
+		servers <- s
+		return stdio.Pair(ours, ours).Open(ctx)
+	}
+	host, other := newPeer(t)
+	link, err := (&stdio.Server{In: other, Out: other}).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&Relay{Say: func(text string) { t.Error(text) }, Reach: reach}).Run(context.WithoutCancel(t.Context()), link)
+	}()
+	meta := ""
+	if version == protocol.Latest {
+		meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"` + version + `","io.modelcontextprotocol/clientInfo":{"name":"host","version":"7"},"io.modelcontextprotocol/clientCapabilities":{}}`
+	} else {
+		host.send(initialize)
+		host.want(`"id":1,"result"`)
+		host.send(initialized)
+	}
+	call := func(id string) { host.send(request(id, "tools/call", `{"name":"wait"`+meta+`}`)) }
+	call("2")
+	later(time.Minute) // the server has proven itself
+	first := <-servers
+	closed := make(chan error, 1)
+	go func() { closed <- first.Close(t.Context()) }()
+	synctest.Wait()
+	call("3")
+	host.nothing()
+	close(finish)
+	host.want(`"id":2,"result"`)
+	if version != protocol.Latest {
+		host.want("list_changed")
+	}
+	host.want(`"id":3,"result"`)
+	host.c.Close()
+	<-ended
+	if err := errors.Join(<-closed, (<-servers).Close(t.Context())); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestARequestIsSentAgainOnce checks that a request which ends each gateway does not end them all. A subscription goes on.

@@ -35,7 +35,7 @@ type session struct {
 	numbers   int64                     // of calls, questions and repetitions
 	greeting  jsonrpc.ID                // of the initialize that is repeated; zero: none is
 	repeated  map[jsonrpc.ID]struct{}   // other requests that are repeated, whose answers the host has
-	probe     jsonrpc.ID                // of the ping that says whether the gateway is leaving; zero: none is under way
+	probe     jsonrpc.ID                // of the request that says whether the gateway is leaving; zero: none is under way
 	leaving   bool                      // the gateway refuses everything, and will be gone soon
 }
 
@@ -180,7 +180,10 @@ func (s *session) answered(m *jsonrpc.Message, frame []byte) [][]byte {
 	return [][]byte{frame}
 }
 
-// doubt returns the ping that says whether the gateway is leaving, if a request was refused because somebody is.
+// methodLeaving is a method that no gateway has. One that is leaving refuses it as it refuses all requests, but for a ping: that is answered until the end.
+const methodLeaving = "io.github.bowline-mcp/leaving"
+
+// doubt returns the request that says whether the gateway is leaving, if a request was refused because somebody is.
 func (s *session) doubt() []transport.Outbound {
 	if s.leaving || !s.probe.IsZero() {
 		return nil
@@ -188,14 +191,13 @@ func (s *session) doubt() []transport.Outbound {
 	for _, c := range s.calls {
 		if c.refused != nil {
 			s.probe = s.ours()
-			return []transport.Outbound{{Frame: jsonrpc.AppendRequest(nil, s.probe, protocol.MethodPing, nil)}}
+			return []transport.Outbound{{Frame: jsonrpc.AppendRequest(nil, s.probe, methodLeaving, nil)}}
 		}
 	}
 	return nil
 }
 
-// probed ends the doubt. What a leaving gateway has refused waits for the next one; if it was a server that is leaving, the host has the refusals. A gateway of a revision
-// without pings answers with another error: it lives, too.
+// probed ends the doubt. What a leaving gateway has refused waits for the next one; if it was a server that is leaving, the host has the refusals.
 func (s *session) probed(leaving bool) (frames [][]byte) {
 	s.probe = jsonrpc.ID{}
 	if s.leaving = leaving; leaving {
