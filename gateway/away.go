@@ -266,7 +266,7 @@ func wake(c *connection, session *client.Session, s conn.Status) bool {
 
 // failed says what became of a request that has failed with err.
 func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
-	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error(), noLogin: errors.Is(err, transport.ErrAuthRequired)}
+	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: causeOf(err), noLogin: errors.Is(err, transport.ErrAuthRequired)}
 	if session, running := g.lifecycle.session(u, c); running {
 		e.Outcome = outcomeOf(u.Name, session.Status(), conn.Unknown)
 	}
@@ -280,6 +280,11 @@ func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
 		e.RetryAfter = status.RetryAfter.Seconds()
 	}
 	return e
+}
+
+// causeOf is the text of an error without what became of the call, which its answer says at the end.
+func causeOf(err error) string {
+	return strings.TrimSuffix(strings.TrimSuffix(err.Error(), "; not executed"), "; it may have been executed")
 }
 
 func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {

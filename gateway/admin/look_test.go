@@ -210,3 +210,15 @@ func TestReasonsAreBounded(t *testing.T) {
 		t.Errorf("a cause that says what the kind does: %q", got)
 	}
 }
+
+// A reason of a failed handshake says nothing of whether its request was executed: nobody has asked for it.
+//
+// Guarantees: G-0091.11
+func TestAReasonSaysWhatIsWrongOnly(t *testing.T) {
+	refused := &conn.CallError{Method: "server/discover", Cause: conn.Refused, Delivery: conn.NotSent, Err: errBroken}
+	for kind, want := range map[conn.ReasonKind]string{conn.HandshakeFailed: "handshake failed: ", conn.AuthRequired: "auth required: "} {
+		if got := reasonText(conn.Reason{Kind: kind, Err: refused}); got != want+"server/discover: "+errBroken.Error() {
+			t.Errorf("%q", got)
+		}
+	}
+}

@@ -277,13 +277,14 @@ func stateOf(s conn.State) State {
 
 const maxReason = 4 << 10 // bytes
 
-// reasonText returns the kind of a reason, and what caused it unless that says the same. A server may have written it, as much as a message can
+// reasonText returns the kind of a reason, and its text unless that says the same. A server may have written it, as much as a message can
 // have, and is refused again and again.
 func reasonText(r conn.Reason) string {
-	if r.Err == nil || r.Err.Error() == string(r.Kind) {
-		return string(r.Kind)
+	kind, text := string(r.Kind), r.Error()
+	if r.Err == nil || r.Err.Error() == kind || text == kind {
+		return kind
 	}
-	text := string(r.Kind) + ": " + r.Err.Error()
+	text = kind + ": " + strings.TrimPrefix(text, kind+": ")
 	if len(text) > maxReason {
 		text = strings.ToValidUTF8(text[:maxReason], "") + "…" // which does not keep the whole
 	}

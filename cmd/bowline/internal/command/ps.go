@@ -183,7 +183,11 @@ func whyOf(s admin.ServerReport, now time.Time) string {
 		why += fmt.Sprintf("; next attempt in %s", max(s.NextAttempt.Sub(now), 0).Round(time.Second))
 	}
 	if s.Connections > 0 {
-		why = strings.TrimPrefix(fmt.Sprintf("%s; %d connections of clients", why, s.Connections), "; ")
+		connections := "1 connection of a client"
+		if s.Connections > 1 {
+			connections = fmt.Sprintf("%d connections of clients", s.Connections)
+		}
+		why = strings.TrimPrefix(why+"; "+connections, "; ")
 		if len(s.Users) > 0 {
 			why += ": " + strings.Join(s.Users, ", ")
 		}

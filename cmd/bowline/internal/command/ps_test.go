@@ -242,7 +242,7 @@ func TestWhyAServerIsNotReady(t *testing.T) {
 		"tools: a; and 2 more":             {State: admin.Ready, Notices: []string{"tools: a", "tools: b", "tools: c"}},
 		"starts on demand":                 {State: admin.Stopped, OnDemand: true, Reason: "starts on demand", Notices: []string{"tools: a"}},
 		"mcp.json:3:1: NOPE is not set":    {State: admin.Ready, Mistake: "mcp.json:3:1: NOPE is not set", Notices: []string{"tools: a"}},
-		"exited; 1 connections of clients": {State: admin.Starting, LastFailure: "exited", Connections: 1},
+		"exited; 1 connection of a client": {State: admin.Starting, LastFailure: "exited", Connections: 1},
 		"it has not answered yet":          {State: admin.Starting, Reason: "link opened"},
 		"exited":                           {State: admin.Starting, Reason: "link opened", LastFailure: "exited"},
 		"exited: status 3: oh no; next attempt in 4s":    {State: admin.Backoff, LastFailure: "exited: status 3: oh no", Stderr: "oh no", NextAttempt: now.Add(4 * time.Second)},

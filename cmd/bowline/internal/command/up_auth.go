@@ -58,7 +58,7 @@ type access struct {
 // addFlags names the flags. What a file says holds without them.
 func (a *access) addFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&a.auth, "auth", "", "how clients show who they are: `none`, tokens (see bowline token) or oauth; default: what the file says")
+	flags.StringVar(&a.auth, "auth", "", "`HOW` clients show who they are: none, tokens (see bowline token) or oauth; default: what the file says")
 	flags.StringVar(&a.cert, "tls-cert", "", "serve HTTPS with the certificate in this `FILE`, which may change")
 	flags.StringVar(&a.key, "tls-key", "", "the `FILE` of its key")
 }
