@@ -30,6 +30,7 @@ func TestChallenges(t *testing.T) {
 		`Bearer error="a", DPoP error="b"`:                             {scheme: "bearer", err: "a"},
 		`Bearer scope="a\"b c\\d e e"`:                                 {scheme: "bearer", scopes: []string{"e"}},
 		`Bearer Error = "x" , SCOPE="y"`:                               {scheme: "bearer", err: "x", scopes: []string{"y"}},
+		`Bearer scope="Files.Read files.read"`:                         {scheme: "bearer", scopes: []string{"Files.Read", "files.read"}},
 		`Bearer error="x", error="y"`:                                  {scheme: "bearer", err: "x"},
 		`Bearer error="x", scope="cut off`:                             {scheme: "bearer", err: "x"},
 		`Bearer scope="a", error="` + long + `", scope="b"`:            {scheme: "bearer", scopes: []string{"a"}},

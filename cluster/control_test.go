@@ -292,6 +292,35 @@ func TestWorkIsDrainedAtTheSameTime(t *testing.T) {
 	})
 }
 
+// TestServersEndAtTheSameTime checks that a node with many servers that are slow to end is drained and closed as fast as one with a single server.
+//
+// Guarantees: G-0079.7
+func TestServersEndAtTheSameTime(t *testing.T) {
+	for name, end := range map[string]func(*cluster.Node, context.Context) error{"Drain": (*cluster.Node).Drain, "Close": (*cluster.Node).Close} {
+		inBubble(t, func(t *testing.T, s *site) {
+			a := s.add("a", cluster.UpstreamOptions{})
+			for _, server := range []string{"x", "y", "z"} {
+				m, user := newMachine(t), *a
+				m.lasting = time.Second
+				user.upstream = a.Upstream(server, m.on("a"), cluster.UpstreamOptions{})
+				user.start(s)
+				s.nodes[server] = &user
+				s.awaitReady(server)
+			}
+			if got := a.Report().Exclusive; len(got) != 3 {
+				t.Fatalf("the node runs %q", got)
+			}
+			began := time.Now()
+			if err := end(a.Node, t.Context()); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took >= 2*time.Second {
+				t.Errorf("%s has taken %v, and each server takes a second to end", name, took)
+			}
+		})
+	}
+}
+
 // TestDrain checks that a node that drains says so, calls what shall end its work, and that
 // another node can make it do that.
 func TestDrain(t *testing.T) {

@@ -32,6 +32,7 @@ type machine struct {
 	broken   map[string]error // why it does not start on a node
 	dying    map[string]bool  // on these nodes it ends at once
 	slow     time.Duration    // how long it takes to start
+	lasting  time.Duration    // how long it takes to end
 	stuck    error            // of the Close of servers that then run on
 	stop     func()           // ends the last one that has started, as if it crashed
 }
@@ -129,6 +130,7 @@ type machineRun struct {
 // Close implements transport.Link.
 func (r *machineRun) Close(grace time.Duration) error {
 	err := r.Link.Close(grace)
+	advanceBy(r.machine.lasting)
 	r.ended.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

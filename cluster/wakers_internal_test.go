@@ -50,6 +50,15 @@ func TestWakersWakeWhoHasNotAskedSince(t *testing.T) {
 	if waits.woken != 3*wakeTimes {
 		t.Error("a connection was woken although nothing has changed while it got no link")
 	}
+	for range 2 { // the second one comes while they are still being woken
+		w.change()
+		select {
+		case <-w.kick:
+			w.wake()
+		default:
+			t.Error("after a change connections wait until those of the change before are woken again")
+		}
+	}
 	close(waits.ended)
 	close(asks.ended)
 	if w.areThere() {

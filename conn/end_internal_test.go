@@ -136,6 +136,45 @@ func TestPanicEndsCallsAndLinks(t *testing.T) {
 	}
 }
 
+// An endedRequests notes the requests of which it is told as an Auditor.
+type endedRequests struct {
+	Handler
+	told []*Incoming
+}
+
+func (e *endedRequests) RequestEnded(_ context.Context, in *Incoming, _ telemetry.ServeStopped) {
+	e.told = append(e.told, in)
+}
+
+// After a panic the loop tells the Auditor of each request that has no handler, wherever it had got to with it.
+//
+// Guarantees: G-0071.1
+func TestPanicEndsRequests(t *testing.T) {
+	for name, place := range map[string]func(*loop, *Incoming){
+		"the event that is stepped": func(l *loop, in *Incoming) { l.buffers.current = &event{kind: requested, incoming: in} },
+		"an event that was taken":   func(l *loop, in *Incoming) { l.buffers.batch = []event{{kind: requested, incoming: in}} },
+		"an event that was put back": func(l *loop, in *Incoming) {
+			l.buffers.returned = []event{{kind: requested, incoming: in}}
+		},
+		"an effect that was not performed": func(l *loop, in *Incoming) {
+			l.buffers.unperformed = []effect{{kind: unserved, incoming: in}}
+		},
+		"an effect of the core when it panicked": func(l *loop, in *Incoming) {
+			l.buffers.current = &event{kind: tick}
+			l.core.out = []effect{{kind: unserved, incoming: in}}
+		},
+	} {
+		auditor, in := new(endedRequests), &Incoming{Method: "m"}
+		l := newLoop(&New(deadTransport{}, Options{Handler: auditor}).record, context.Background())
+		l.unpark()
+		place(l, in)
+		l.settleCallers(errors.New("panic"))
+		if len(auditor.told) != 1 || auditor.told[0] != in {
+			t.Errorf("%s: the Auditor was told of %d requests, want of one", name, len(auditor.told))
+		}
+	}
+}
+
 // readyLoop returns the loop of a Conn that is ready. The test calls its work.
 func readyLoop(t *testing.T, c *Conn) *loop {
 	l := entered(t, c)

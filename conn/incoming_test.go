@@ -643,10 +643,12 @@ func TestAuditorIsToldOfRequestsThatAreNotServed(t *testing.T) {
 	}
 	d.wantRefusal(jsonrpc.CodeOverloaded)
 	d.dropEffects()
-	late := incomingRequest(4)
-	d.step(event{kind: requested, incoming: late, epoch: d.core.epoch - 1})
-	if fx := d.want(unserved); fx.incoming != late {
-		t.Fatalf("the Auditor was told of %v, want the request of an earlier incarnation", fx.incoming)
+	for _, of := range []*batch{nil, {due: 2}} {
+		late := incomingRequest(4)
+		d.step(event{kind: requested, incoming: late, epoch: d.core.epoch - 1, batch: of})
+		if fx := d.want(unserved); fx.incoming != late {
+			t.Fatalf("the Auditor was told of %v, want the request of an earlier incarnation", fx.incoming)
+		}
 	}
 }
 

@@ -200,6 +200,10 @@ func TestRootsOfASharedServer(t *testing.T) {
 		}
 		ada.Close(context.Background())
 		has("file:///bob")
+		eve := f.client(protocol.LatestLegacy, client.Options{}) // she has none
+		has("file:///file")
+		eve.Close(context.Background())
+		has("file:///bob")
 		if got, err := client.Call[string](t.Context(), bob, "a__ask", nil); err != nil || got != "file:///bob" {
 			t.Errorf("in a call of the only client: %q, %v", got, err)
 		}

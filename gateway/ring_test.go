@@ -89,14 +89,17 @@ func TestHops(t *testing.T) {
 	}
 }
 
-// A server whose URL is that of the gateway is a mistake of its entry, and the others are served.
+// A server whose URL is that of the gateway is a mistake of its entry, and the others are served, also if the URL is an argument of their command.
 //
 // Guarantees: G-0088.14
 func TestOwnURL(t *testing.T) {
 	f := newFleetWith(t, protocol.Latest, two(), gateway.Options{IsOwn: func(url string) bool { return url == "http://here/mcp" }})
-	_, err := f.Apply(t.Context(), load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"self":{"url":"http://here/mcp"}}}`))
+	_, err := f.Apply(t.Context(), load(t, `{"mcpServers":{"a":{"command":"/bin/a","args":["--watch","http://here/mcp"]},"self":{"url":"http://here/mcp"}}}`))
 	if s, _ := f.Report().Server("self"); err == nil || !strings.Contains(s.Mistake, "gateway itself") {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if s, _ := f.Report().Server("a"); s.Mistake != "" {
+		t.Errorf("the server that has the URL as an argument: %s", s.Mistake)
 	}
 	if names := toolNames(t, f.client(protocol.Latest, client.Options{})); !slices.Equal(names, []string{"a__who"}) {
 		t.Errorf("the tools are %q", names)

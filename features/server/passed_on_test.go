@@ -358,11 +358,14 @@ func TestResourceUpdatedFor(t *testing.T) {
 	peers["ada"].want(`"id":2`)
 }
 
-// A list is one of those that the server has.
+// A list is one of those that the server has, and clients are told which one has changed.
 func TestListChangedKnowsItsKinds(t *testing.T) {
-	s := newServer(server.Options{})
-	for _, kind := range []string{server.KindTool, server.KindPrompt, server.KindResource, server.KindTemplate} {
+	s := newServer(server.Options{Capabilities: everyCapability()})
+	w := dial(t, s)
+	w.initialize(protocol.LatestLegacy)
+	for kind, list := range map[string]string{server.KindTool: "tools", server.KindPrompt: "prompts", server.KindResource: "resources", server.KindTemplate: "resources"} {
 		s.ListChanged(kind)
+		w.want(`"method":"notifications/` + list + `/list_changed"`)
 	}
 	for name, tell := range map[string]func(){
 		"ListChanged":    func() { s.ListChanged("skill") },

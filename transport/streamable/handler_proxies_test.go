@@ -108,19 +108,21 @@ func TestUsersBehindATrustedProxyAreServedAlike(t *testing.T) {
 	}
 }
 
-// Users behind a proxy that is not trusted are one client. The log says so once, and what to set.
+// Users behind a proxy that is not trusted are one client, also if no proxy is. The log says so once, and what to set.
 //
 // Guarantees: G-0086.3
 func TestAProxyThatIsNotTrustedIsLogged(t *testing.T) {
-	p := newProxied(t, HandlerOptions{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-	for n := range 20 {
-		p.begin(t, fmt.Sprint("192.0.2.", n))
-	}
-	if of := p.sharing(); len(of) != 1 || of["127.0.0.1"] != 20 {
-		t.Errorf("got the clients %v, want the proxy", of)
-	}
-	if text := p.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "set HandlerOptions.TrustedProxies") || !strings.Contains(text, "sender=127.0.0.1:") {
-		t.Errorf("the log says %s", text)
+	for _, trusted := range [][]netip.Prefix{nil, {netip.MustParsePrefix("10.0.0.0/8")}} {
+		p := newProxied(t, HandlerOptions{TrustedProxies: trusted})
+		for n := range 20 {
+			p.begin(t, fmt.Sprint("192.0.2.", n))
+		}
+		if of := p.sharing(); len(of) != 1 || of["127.0.0.1"] != 20 {
+			t.Errorf("%v: got the clients %v, want the proxy", trusted, of)
+		}
+		if text := p.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "set HandlerOptions.TrustedProxies") || !strings.Contains(text, "sender=127.0.0.1:") {
+			t.Errorf("%v: the log says %s", trusted, text)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +119,19 @@ func wantNone(t *testing.T, b cluster.Bucket, key string) {
 	t.Helper()
 	if entry, err := b.Get(within(t), key); !errors.Is(err, cluster.ErrNotFound) {
 		t.Errorf("%s is %q (%v), want none", key, entry.Value, err)
+	}
+}
+
+// A member whose program names no logger logs to that of the process.
+func TestTheLoggerOfTheProcess(t *testing.T) {
+	log, before := new(lockedBuffer), slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	o := testOptions(t)
+	o.Log = nil
+	join(t, o)
+	if text := log.String(); !strings.Contains(text, "the NATS server of the cluster runs in this process") || !strings.Contains(text, "cluster=test") {
+		t.Errorf("the log says %s", text)
 	}
 }
 

@@ -303,12 +303,19 @@ func TestLinesOfAServerAreBounded(t *testing.T) {
 	}
 }
 
-// Attach uses the server that runs on this machine, with and without seeds, and starts none.
+// Attach uses the server that runs on this machine, with and without seeds, and starts none. Who does not want to wait for one any more
+// gets the cause of that.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t)
 	if e, err := Attach(within(t), o); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("without a folder Attach got %v, %v, want ErrNotRunning", e, err)
+	}
+	left, leave := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	leave(enough)
+	if e, err := Attach(left, o); !errors.Is(err, enough) {
+		t.Errorf("with a context that has ended Attach got %v, %v, want its cause", e, err)
 	}
 	e := join(t, o)
 	must[uint64](t)(must[cluster.Bucket](t)(e.Bucket(within(t), cluster.BucketOptions{Name: "b"})).Create(within(t), "k", []byte("value"), 0))
