@@ -1,8 +1,10 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -132,6 +134,23 @@ func TestTheLoggerOfTheProcess(t *testing.T) {
 	join(t, o)
 	if text := log.String(); !strings.Contains(text, "the NATS server of the cluster runs in this process") || !strings.Contains(text, "cluster=test") {
 		t.Errorf("the log says %s", text)
+	}
+}
+
+// Buckets reserve as much as the options allow, in memory and on file, and no more.
+func TestHowMuchBucketsReserve(t *testing.T) {
+	for _, given := range [][2]int64{{0, 0}, {64 << 20, 32 << 20}} {
+		o := testOptions(t)
+		o.MaxMemory, o.MaxFile = given[0], given[1]
+		e := join(t, o)
+		for memory, most := range map[bool]int64{true: cmp.Or(given[0], 256<<20), false: cmp.Or(given[1], 8<<30)} {
+			if _, err := e.Bucket(within(t), cluster.BucketOptions{Name: fmt.Sprint("more", memory), Memory: memory, MaxBytes: most + 1}); err == nil {
+				t.Errorf("%v: in memory %v, a bucket reserves more than %d bytes", given, memory, most)
+			}
+			if _, err := e.Bucket(within(t), cluster.BucketOptions{Name: fmt.Sprint("most", memory), Memory: memory, MaxBytes: most}); err != nil {
+				t.Errorf("%v: in memory %v, a bucket does not reserve %d bytes: %v", given, memory, most, err)
+			}
+		}
 	}
 }
 
