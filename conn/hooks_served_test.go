@@ -1,19 +1,22 @@
 package conn_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -141,16 +144,81 @@ func TestWhoIsToldOfARequest(t *testing.T) {
 		}
 		malformed := telemetry.ServeStopped{Conn: "c", Epoch: 1, Outcome: telemetry.ServeMalformed, Code: jsonrpc.CodeInvalidRequest}
 		ignored := cmpopts.IgnoreFields(telemetry.ServeStopped{}, "Err")
-		if diff := cmp.Diff(served, hooked, ignored); diff != "" {
+		if diff := gocmp.Diff(served, hooked, ignored); diff != "" {
 			t.Errorf("the hook (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(append(served, malformed), told, ignored); diff != "" {
+		if diff := gocmp.Diff(append(served, malformed), told, ignored); diff != "" {
 			t.Errorf("the Auditor (-want +got):\n%s", diff)
 		}
 		if !slices.Equal(values, slices.Repeat([]any{"of the request"}, 3)) {
 			t.Errorf("the contexts have %v, want the value of each request", values)
 		}
 	})
+}
+
+// A telling handler passes on what it is told as an Auditor, from any goroutine.
+type telling struct {
+	handler
+	told chan telemetry.ServeStopped
+}
+
+func (a telling) RequestEnded(_ context.Context, _ *conn.Incoming, e telemetry.ServeStopped) {
+	a.told <- e
+}
+
+// A request whose context has ended counts as cancelled, whatever its handler returns then. One that waited until that has waited for all
+// of its time, and was served for none.
+//
+// Guarantees: G-0024.8, G-0071.1
+func TestRequestsThatEndWithTheirContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		told := make(chan telemetry.ServeStopped, 2)
+		s := new(script)
+		r := start(conn.Accept(s, conn.Options{
+			Handler: telling{handler{"deaf": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) { <-ctx.Done(); return nil, nil }, "waits": echo}, told},
+			Tuning:  conn.Tuning{MaxServing: 1},
+		}))
+		synctest.Wait()
+		for i, method := range []string{"deaf", "waits"} {
+			s.receiver.Receive(transport.Inbound{Frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(int64(i+1)), method, nil)})
+			advance(time.Second)
+		}
+		s.lose(transport.Loss{Reason: io.EOF})
+		<-r.ended
+		got := []telemetry.ServeStopped{<-told, <-told}
+		slices.SortFunc(got, func(a, b telemetry.ServeStopped) int { return cmp.Compare(a.Method, b.Method) })
+		want := []telemetry.ServeStopped{
+			{Epoch: 1, Method: "deaf", Outcome: telemetry.ServeCancelled, Duration: 2 * time.Second},
+			{Epoch: 1, Method: "waits", Outcome: telemetry.ServeCancelled, Queued: time.Second},
+		}
+		if diff := gocmp.Diff(want, got, cmpopts.IgnoreFields(telemetry.ServeStopped{}, "Err")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// The context of a request ends with its handler, also if that ends its goroutine: whatever waits for it ends, too.
+//
+// Guarantees: G-0024.8
+func TestAContextEndsWithItsHandler(t *testing.T) {
+	for name, leave := range map[string]func(){"returns": func() {}, "panics": func() { panic("no") }, "ends its goroutine": runtime.Goexit} {
+		bubble(t, func(t *testing.T) {
+			ended := make(chan struct{})
+			s := new(script)
+			r := scripted(t, s, conn.Options{Handler: handler{"m": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+				context.AfterFunc(ctx, func() { close(ended) })
+				leave()
+				return nil, nil
+			}}, Tuning: conn.Tuning{Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) {}}}})
+			s.receiver.Receive(transport.Inbound{Frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(1), "m", nil)})
+			synctest.Wait()
+			if !wait.IsClosed(ended) {
+				t.Errorf("a handler that %s: its context goes on", name)
+			}
+			r.Stop()
+			<-r.ended
+		})
+	}
 }
 
 // The events of a call have its target and the durations of its attempts. MessageFor gets the context

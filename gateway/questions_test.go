@@ -224,13 +224,18 @@ func TestQuestionsNobodyCanAnswer(t *testing.T) {
 	questionEras(t, func(t *testing.T, front, back string) {
 		s, _ := asker()
 		f := newFleet(t, back, map[string]*server.Server{"a": s})
-		session := f.client(front, client.Options{})
-		result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__sample"})
-		if err == nil && !result.IsError {
-			t.Errorf("got %s", result.Content.Text())
+		accept := func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return &protocol.ElicitResult{Action: protocol.ElicitAccept}, nil
 		}
-		if refused := f.Report().Refused; !protocol.IsModern(back) && !maps.Equal(refused, map[string]int64{admin.RefusedUnable: 1}) {
-			t.Errorf("the report counts %v", refused)
+		for i, o := range []client.Options{{}, {Elicit: accept}} { // who can be asked nothing, or something else
+			session := f.client(front, o)
+			result, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: "a__sample"})
+			if err == nil && !result.IsError {
+				t.Errorf("got %s", result.Content.Text())
+			}
+			if refused := f.Report().Refused; !protocol.IsModern(back) && !maps.Equal(refused, map[string]int64{admin.RefusedUnable: int64(i) + 1}) {
+				t.Errorf("the report counts %v, want %d", refused, i+1)
+			}
 		}
 	})
 }

@@ -36,6 +36,23 @@ func TestStatsOfAHandler(t *testing.T) {
 	}
 }
 
+// A link of messages without a session is no session: it is counted while it is there, and does not count as one that has ended.
+//
+// Guarantees: G-0024.10
+func TestStatsOfSharedLinks(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 1})
+	s.post(modernBody("echo", ""), modernHeader("echo")...)
+	want := telemetry.HTTPSample{Shared: 1}
+	if diff := cmp.Diff(want, s.handler.Stats()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	s.initialize("2025-06-18") // takes its place
+	want = telemetry.HTTPSample{Sessions: 1}
+	if diff := cmp.Diff(want, s.handler.Stats()); diff != "" {
+		t.Errorf("with a session in its place (-want +got):\n%s", diff)
+	}
+}
+
 // Stats tells those apart whose senders may not do that: they have no login, may not call what they name, or their page is of another site.
 //
 // Guarantees: G-0024.10

@@ -149,10 +149,12 @@ func TestModernRefusals(t *testing.T) {
 func TestStatusOfAModernAnswer(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for code, status := range map[int]int{
-		-32601: 404, -32020: 400, -32021: 400, -32022: 400, -32700: 400, -32600: 400, -32602: 200, -32603: 200, -32002: 200, 1: 200,
+		-32601: 404, -32020: 400, -32021: 400, -32022: 400, -32700: 400, -32600: 400, -32602: 200, -32603: 200, -32002: 200, 1: 200, -32050: 503,
 	} {
 		r := s.modern("fail", fmt.Sprintf(`"code":%d,`, code))
-		r.wantError(t, status, int64(code), "7")
+		if r.wantError(t, status, int64(code), "7"); (r.header.Get("Retry-After") == soon) != (status == 503) {
+			t.Errorf("%d: Retry-After is %q", status, r.header.Get("Retry-After"))
+		}
 	}
 	lacking := map[string]int{
 		`{"code":-32602}`: 400,

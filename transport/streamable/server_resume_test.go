@@ -321,6 +321,19 @@ func TestPurgedReplayIsRefused(t *testing.T) {
 	}
 }
 
+// A replay is refused if the store has nothing of what a client has missed, not even a later event, while the stream goes on.
+//
+// Guarantees: G-0033.4
+func TestReplayOfForgottenEventsIsRefused(t *testing.T) {
+	s := newSite(t, HandlerOptions{EventStore: forgetful{}})
+	p, session := s.begin1125(t)
+	c := s.breakCall(p, session)
+	p.mustSend(t, transport.Outbound{Stream: c.stream, Frame: notice(1)})
+	if r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + c.id}); r.status != 410 {
+		t.Errorf("got %+v, want 410", r)
+	}
+}
+
 // From 2025-11-25 on, a stream begins with an event that has an id and no data, so that
 // a client can resume it before the first message. Earlier clients would try to decode
 // the empty data.

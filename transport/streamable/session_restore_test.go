@@ -409,11 +409,26 @@ func TestRestoreReportsAFailingStoreOnce(t *testing.T) {
 	inStore(t, HandlerOptions{Log: slog.New(slog.NewTextHandler(&logged, nil))}, func(t *testing.T, b *bench, store *NodeStore) {
 		var err error
 		store.taking = func(context.Context, string) error { return err }
-		for _, err = range []error{errors.New("first"), errors.New("again"), ErrNoSession, &OwnedError{}, errors.New("second"), errors.New("again")} {
+		for _, err = range []error{errors.New("first"), errors.New("again"), ErrNoSession, &OwnedError{}, fmt.Errorf("store: %w", &OwnedError{}), errors.New("second"), errors.New("again")} {
 			b.send("POST", "x")
 		}
 		if text := logged.String(); strings.Count(text, "WARN") != 2 || !strings.Contains(text, "first") || !strings.Contains(text, "second") {
 			t.Errorf("got the log %s, want the first and the second failure", text)
+		}
+	})
+}
+
+// An attempt that ends because the handler is closed says nothing about the store.
+func TestCloseReportsNoFailingStore(t *testing.T) {
+	var logged strings.Builder
+	inStore(t, HandlerOptions{Log: slog.New(slog.NewTextHandler(&logged, nil))}, func(t *testing.T, b *bench, store *NodeStore) {
+		store.taking = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+		refused := make(chan int, 1)
+		go func() { refused <- b.send("POST", "x").Code }()
+		synctest.Wait()
+		b.handler.Close(0)
+		if status := <-refused; status != http.StatusServiceUnavailable || strings.Contains(logged.String(), "cannot be taken") {
+			t.Errorf("got %d, and the log %s", status, &logged)
 		}
 	})
 }
