@@ -129,7 +129,8 @@ func newChaos(t *testing.T) *chaos {
 			}
 		},
 	})
-	h := streamable.NewHandler(c.gateway.Server(), streamable.HandlerOptions{})
+	events := &streamable.MemoryStore{MaxAge: 10 * time.Second} // and not an hour: what it keeps is no leak
+	h := streamable.NewHandler(c.gateway.Server(), streamable.HandlerOptions{EventStore: events})
 	web := httptest.NewServer(h)
 	t.Cleanup(func() {
 		c.gateway.Close(context.Background())

@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,7 +15,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// childVariable is in the environment of this program where it is a child, which runs until its input ends.
+const childVariable = "FLEET_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestEachIsBounded checks that no more calls run at once than allowed, and that the error counts those that
 // failed.

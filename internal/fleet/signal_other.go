@@ -4,12 +4,13 @@ package fleet
 
 import "os"
 
-func exists(pid int) bool {
-	process, err := os.FindProcess(pid)
+// exists reports whether a process is there, or another that has its pid.
+func exists(process *os.Process) bool {
+	again, err := os.FindProcess(process.Pid)
 	if err != nil {
 		return false
 	}
-	process.Release()
+	again.Release()
 	return true
 }
 

@@ -2,9 +2,13 @@
 
 package fleet
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
-func exists(pid int) bool { return syscall.Kill(pid, 0) == nil }
+// exists reports whether a process is there, a zombie included.
+func exists(process *os.Process) bool { return process.Signal(syscall.Signal(0)) == nil }
 
 // Stall stops the latest process where it is. Resume lets it go on.
 func (p *Process) Stall() error { return syscall.Kill(p.Pid(), syscall.SIGSTOP) }
