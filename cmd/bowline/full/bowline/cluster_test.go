@@ -123,7 +123,7 @@ func TestNodesOfOneMachine(t *testing.T) {
 }
 
 func TestWrongFlagsOfACluster(t *testing.T) {
-	key := newKey(t)
+	key, none := newKey(t), filepath.Join(t.TempDir(), "none")
 	serve := func(more ...string) []string {
 		return append([]string{"serve", "--http", "127.0.0.1:0", "--cluster", "x"}, more...)
 	}
@@ -136,7 +136,7 @@ func TestWrongFlagsOfACluster(t *testing.T) {
 		"--nats-creds needs --nats":      serve("--nats-creds", "f"),
 		"no key of 64 hexadecimal":       serve("--cluster-key", os.DevNull),
 		"1 to 64 letters":                {"serve", "--http", "127.0.0.1:0", "--cluster", "a b"},
-		"no such file":                   {"nodes", "--cluster", "x", "--cluster-key", "/nonexistent/key"},
+		"no such file":                   {"nodes", "--cluster", "x", "--cluster-key", none + "/key"},
 		"--seed needs --cluster-listen":  serve("--cluster-key", key, "--seed", three),
 		"--cluster-listen needs --seed":  serve("--cluster-key", key, "--cluster-listen", ":1"),
 		"by which they know each other":  serve("--cluster-listen", "127.0.0.1:1", "--seed", three),
@@ -163,7 +163,7 @@ func TestWrongFlagsOfACluster(t *testing.T) {
 // What is wrong with --nats, --hop and --advertise is said before the cluster is joined.
 func TestWrongFlagsOfANode(t *testing.T) {
 	t.Setenv("BOWLINE_NATS_PASSWORD", "")
-	key := newKey(t)
+	key, none := newKey(t), filepath.Join(t.TempDir(), "none")
 	serve := func(more ...string) []string {
 		return append([]string{"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--cluster-key", key}, more...)
 	}
@@ -172,11 +172,11 @@ func TestWrongFlagsOfANode(t *testing.T) {
 		"is like tls://":                   serve("--nats", "http://127.0.0.1:1"),
 		"everybody on this machine":        serve("--nats", "nats://u:p@127.0.0.1:1"),
 		"into BOWLINE_NATS_PASSWORD":       serve("--nats", "nats://u@127.0.0.1:1"),
-		"--nats-creds: open /nonexistent":  serve("--nats", "nats://127.0.0.1:1", "--nats-creds", "/nonexistent"),
+		"--nats-creds: open " + none:       serve("--nats", "nats://127.0.0.1:1", "--nats-creds", none),
 		`--hop: "nonsense" is no address`:  serve("--hop", "nonsense"),
 		`--advertise: "a b" is no host`:    serve("--advertise", "a b"),
 		"no cluster without NATS servers":  {"nodes"},
-		"/nonexistent/key: no such file":   {"cluster", "init", "--cluster-key", "/nonexistent/key"},
+		none + "/key: no such file":        {"cluster", "init", "--cluster-key", none + "/key"},
 		"is a folder: name a file":         {"cluster", "init", "--cluster-key", filepath.Dir(key)},
 		"exists already; the nodes of a r": {"cluster", "init", "--cluster-key", key},
 	} {
