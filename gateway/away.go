@@ -266,12 +266,12 @@ func wake(c *connection, session *client.Session, s conn.Status) bool {
 
 // failed says what became of a request that has failed with err.
 func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
-	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: causeOf(err), noLogin: errors.Is(err, transport.ErrAuthRequired)}
+	e := &awayError{Outcome: Outcome{Server: u.Name, State: conn.Closing, Delivery: conn.Unknown}, why: err.Error(), noLogin: errors.Is(err, transport.ErrAuthRequired)}
 	if session, running := g.lifecycle.session(u, c); running {
 		e.Outcome = outcomeOf(u.Name, session.Status(), conn.Unknown)
 	}
 	if call := (*conn.CallError)(nil); errors.As(err, &call) {
-		e.Delivery = call.Delivery
+		e.Delivery, e.why = call.Delivery, withoutDelivery(err, call)
 	}
 	if login := (*auth.LoginError)(nil); errors.As(err, &login) {
 		e.scopes = login.Scopes
@@ -282,9 +282,11 @@ func (g *Gateway) failed(u *upstream, c *connection, err error) *awayError {
 	return e
 }
 
-// causeOf is the text of an error without what became of the call, which its answer says at the end.
-func causeOf(err error) string {
-	return strings.TrimSuffix(strings.TrimSuffix(err.Error(), "; not executed"), "; it may have been executed")
+// withoutDelivery is the text of err, of which call is a part, without whether the request may have been executed: the answer says that at its end.
+func withoutDelivery(err error, call *conn.CallError) string {
+	answered := *call
+	answered.Delivery = conn.Sent
+	return strings.Replace(err.Error(), call.Error(), answered.Error(), 1)
 }
 
 func outcomeOf(name string, s conn.Status, d conn.Delivery) Outcome {

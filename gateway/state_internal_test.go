@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -42,5 +46,16 @@ func TestTheProcessIsTheSharedOne(t *testing.T) {
 	}
 	if got := u.pid.Load(); got != 1 {
 		t.Errorf("process %d", got)
+	}
+}
+
+// What became of a call is not in the reason, whatever stands behind it or before it there: the answer says it at the end.
+func TestAReasonWithoutItsDelivery(t *testing.T) {
+	for delivery, attempts := range map[conn.Delivery]int{conn.NotSent: 0, conn.Unknown: 2} {
+		call := &conn.CallError{Method: "tools/call", Cause: conn.Refused, Delivery: delivery, Err: errors.New("no"), Attempts: make([]conn.Attempt, attempts)}
+		text := withoutDelivery(fmt.Errorf("before: %w", call), call)
+		if strings.Contains(text, "executed") || !strings.HasPrefix(text, "before: tools/call: no") || strings.Contains(text, "(3 attempts)") != (attempts > 0) {
+			t.Errorf("%d attempts: %q of %q", attempts, text, call)
+		}
 	}
 }
