@@ -80,8 +80,16 @@ func newGateway(o gateway.Options, block map[string]any, h streamable.HandlerOpt
 	return streamable.NewHandler(g.Server(), h)
 }
 
-// hostedFile names the servers s0, s1 and so on, below the gateway's own block.
 func hostedFile(of hosting, block map[string]any) (*mcpjson.File, error) {
+	text, err := hostedText(of, block)
+	if err != nil {
+		return nil, err
+	}
+	return mcpjson.Parse("mcp.json", text)
+}
+
+// hostedText names the servers s0, s1 and so on, below the gateway's own block.
+func hostedText(of hosting, block map[string]any) ([]byte, error) {
 	command, err := serverCommand("stdio", bowlineTyped)
 	if err != nil {
 		return nil, err
@@ -96,11 +104,7 @@ func hostedFile(of hosting, block map[string]any) (*mcpjson.File, error) {
 	if block != nil {
 		file["bowline"] = block
 	}
-	text, err := json.Marshal(file)
-	if err != nil {
-		return nil, err
-	}
-	return mcpjson.Parse("mcp.json", text)
+	return json.Marshal(file)
 }
 
 // everyEcho calls the tools named echo of all servers behind a URL in turns, whatever stands before the name. The user of the URL is a token.

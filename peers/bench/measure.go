@@ -166,6 +166,14 @@ func (m *measurement) kept(s *session, err error) (*session, error) {
 	return s, err
 }
 
+// close closes what was opened.
+func (m *measurement) close() (err error) {
+	for _, closeOne := range m.opened {
+		err = errors.Join(err, closeOne())
+	}
+	return err
+}
+
 // serverCommand runs this very program as a server.
 func serverCommand(wire, contestant string) ([]string, error) {
 	program, err := os.Executable()

@@ -276,11 +276,7 @@ func measure(out io.Writer, rowName, contestantName string, quick bool) error {
 		return err
 	}
 	m := &measurement{contestant: c, quick: quick}
-	err = row.measure(context.Background(), m)
-	for _, closeOne := range m.opened {
-		err = errors.Join(err, closeOne())
-	}
-	if err != nil {
+	if err := errors.Join(row.measure(context.Background(), m), m.close()); err != nil {
 		return err
 	}
 	return json.NewEncoder(out).Encode(m.samples)

@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,11 +51,7 @@ func starting(ctx context.Context, m *measurement) (err error) {
 // firstOf starts a program, and ends it.
 func firstOf(ctx context.Context, m *measurement, open func(*measurement, context.Context) (*session, error)) (list, call time.Duration, err error) {
 	one := &measurement{contestant: m.contestant}
-	defer func() {
-		for _, closeOne := range one.opened {
-			err = errors.Join(err, closeOne())
-		}
-	}()
+	defer func() { err = errors.Join(err, one.close()) }()
 	began := time.Now()
 	s, err := open(one, ctx)
 	if err != nil {
@@ -87,13 +82,7 @@ func prepareUp(ctx context.Context) (*upProgram, error) {
 }
 
 func (u *upProgram) prepare(ctx context.Context) error {
-	server, err := serverCommand("stdio", bowlineTyped)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"s0": map[string]any{
-		"command": server[0], "args": server[1:], "bowline": map[string]string{"start": "demand"},
-	}}})
+	text, err := hostedText(hosting{servers: 1}, map[string]any{"start": "demand", "catalogue": "catalogue.json"})
 	if err != nil {
 		return err
 	}
@@ -105,8 +94,7 @@ func (u *upProgram) prepare(ctx context.Context) error {
 
 // open runs it until the measurement ends.
 func (u *upProgram) open(m *measurement, ctx context.Context) (*session, error) {
-	child := exec.CommandContext(ctx, u.program, "up", u.file, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--catalogue", filepath.Join(u.folder, "catalogue.json"))
+	child := exec.CommandContext(ctx, u.program, "up", u.file, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	child.Env = append(os.Environ(), "XDG_STATE_HOME="+u.folder, "XDG_RUNTIME_DIR="+u.folder, "XDG_CONFIG_HOME="+u.folder)
 	said, err := child.StderrPipe()
 	if err != nil {
