@@ -52,7 +52,10 @@ func TestProcessesThatAreKilled(t *testing.T) {
 		}
 		before, ended := size(path), make(chan error, 1)
 		go func() { ended <- writer.Wait() }()
-		for size(path) < before+50_000 {
+		for deadline := time.Now().Add(2 * time.Minute); size(path) < before+50_000; {
+			if time.Now().After(deadline) {
+				t.Fatalf("it has written %d bytes", size(path)-before)
+			}
 			select {
 			case err := <-ended:
 				t.Fatalf("it does not write: %v", err)
