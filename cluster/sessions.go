@@ -261,8 +261,9 @@ func refused(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, 
 // no room for it.
 func (s *sessions) write(o *ownSession) {
 	ours := true
+	var end sessionEnd // that of the last attempt
 	var err error
-	for ours && s.begin(o) {
+	for ours && s.begin(o, &end) {
 		if ours, err = s.attempt(o); refused(err) || err != nil && wait.Sleep(s.node.ctx, retryEvery) != nil {
 			break
 		}
@@ -274,7 +275,10 @@ func (s *sessions) write(o *ownSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flying--
-	if refused(err) {
+	switch {
+	case refused(err) && o.end != end: // it was given up meanwhile
+		s.ends = append(s.ends, o)
+	case refused(err):
 		s.noRoom = append(s.noRoom, o)
 	}
 	if s.nothing() {
@@ -283,10 +287,11 @@ func (s *sessions) write(o *ownSession) {
 	s.pump()
 }
 
-// begin reports whether there is something to write.
-func (s *sessions) begin(o *ownSession) bool {
+// begin reports whether there is something to write, and sets the end that is to be written.
+func (s *sessions) begin(o *ownSession, end *sessionEnd) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	*end = o.end
 	if !o.dirty {
 		o.queued = false // the next change enqueues it again
 		return false

@@ -16,7 +16,7 @@ func TestEndOfASessionIsKnownUntilItIsWritten(t *testing.T) {
 	s := &sessions{node: n, own: map[string]*ownSession{}, taking: map[string]bool{}, idle: make(chan struct{}), flying: maxSaves}
 	o := &ownSession{id: "s", queued: true}
 	s.own["s"] = o
-	if s.begin(o) {
+	if s.begin(o, new(sessionEnd)) {
 		t.Fatal("there is nothing to write")
 	}
 	s.Forget("s")
