@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -125,7 +126,7 @@ func TestInvalidAnswerFailsTheRequest(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, _ *http.Request) { c.answer(w) })
 			r.call(1, 1)
 			f := r.failure(0)
-			if f.Tag != 1 || f.Unsent || !strings.Contains(f.Err.Error(), c.want) {
+			if f.Tag != 1 || f.Unsent || !strings.Contains(f.Err.Error(), c.want) || name == "cut" && !errors.Is(f.Err, io.ErrUnexpectedEOF) {
 				t.Fatalf("got %+v, want %q", f, c.want)
 			}
 		})
@@ -284,13 +285,39 @@ func TestAnOversizedAnswerFailsItsRequestAlone(t *testing.T) {
 	}
 }
 
-// A response of exactly MaxFrame arrives.
+// A response of exactly MaxFrame arrives, and no longer one, whatever the link has received before.
 func TestAnAnswerOfJustTheLimitArrives(t *testing.T) {
 	const limit = 4096
-	frame := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", limit)
-	frame = frame[:limit-2] + `"}`
-	r := open(t, &Client{URL: serve(t, answerJSON(frame)), MaxFrame: limit})
-	r.wantFrame(0, r.call(1, 1), frame, true)
+	whole := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", limit)
+	frames := []string{whole[:limit-2] + `"}`, whole[:limit-1] + `"}`}
+	for kind, form := range map[string]string{web.TypeJSON: "%s", web.TypeEvents: "data: %s\n\n"} {
+		for _, announced := range []bool{false, true} {
+			var calls atomic.Int64
+			r := open(t, &Client{MaxFrame: limit, URL: serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				text := fmt.Sprintf(form, frames[calls.Add(1)-1])
+				w.Header().Set("Content-Type", kind)
+				if announced {
+					w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+				} else {
+					w.(http.Flusher).Flush()
+				}
+				io.WriteString(w, text)
+			})})
+			r.wantFrame(0, r.call(1, 1), frames[0], true)
+			r.call(1, 1)
+			var oversized *transport.OversizedError
+			if f := r.failure(0); !errors.As(f.Err, &oversized) || *oversized != (transport.OversizedError{Limit: limit, Size: limit + 1}) {
+				t.Errorf("%s, announced %t: got %+v, want %d bytes above the limit of %d", kind, announced, f, limit+1, limit)
+			}
+		}
+	}
+}
+
+// A batch is the end of a response in JSON: whoever receives it looks for the answer in it.
+func TestABatchIsAWholeResponse(t *testing.T) {
+	r := connect(t, answerJSON("["+result(1)+"]"))
+	r.wantFrame(0, r.callLegacy(1, 1), "["+result(1)+"]", true)
+	r.wantQuiet(1)
 }
 
 // Memory for a response is taken as its bytes come, whatever length it announces.

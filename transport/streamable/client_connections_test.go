@@ -7,6 +7,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -158,6 +159,31 @@ func TestARefusalLeavesItsConnection(t *testing.T) {
 		})})
 		r.call(1, 1)
 		r.await("an answer, "+kind, func() bool { return len(r.received) > 0 })
+	}
+}
+
+// The response by which a server says that it does not know the session is given up, whatever it was the response to.
+func TestTheLastResponseOfASessionIsGivenUp(t *testing.T) {
+	for name, last := range map[string]string{"a request": request(2, "ping", ""), "a notification": notification("n")} {
+		var begun, closed atomic.Int64
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			if req.Header.Get(headerSession) != "" {
+				w.WriteHeader(http.StatusNotFound)
+			} else {
+				(&legacyServer{session: "s-1"}).ServeHTTP(w, req)
+			}
+			begun.Add(1)
+			response := w.Result()
+			response.Body = closingBody{response.Body, sync.OnceFunc(func() { closed.Add(1) })}
+			return response, nil
+		})}})
+		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+		r.send(2, last)
+		r.await("the loss", func() bool { return len(r.losses) > 0 })
+		if begun.Load() != closed.Load() {
+			t.Errorf("%s: %d of %d bodies were closed", name, closed.Load(), begun.Load())
+		}
 	}
 }
 

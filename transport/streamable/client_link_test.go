@@ -111,6 +111,29 @@ func TestRequestsNameTheirLegacySession(t *testing.T) {
 	}
 }
 
+// An error begins no session, even if its response names one.
+func TestAnErrorBeginsNoSession(t *testing.T) {
+	fault := `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}`
+	s := &legacyServer{call: answerJSON(result(2))}
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		if len(s.log()) == 0 {
+			s.note("initialize")
+			w.Header().Set(headerSession, "s-1")
+			answerJSON(fault)(w, req)
+			return
+		}
+		s.ServeHTTP(w, req)
+	})
+	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), fault, true)
+	r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+	if err := r.link.Close(hangGuard); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.log(), []string{"initialize", "POST tools/call  "}; !slices.Equal(got, want) {
+		t.Errorf("the server saw %q, want %q", got, want)
+	}
+}
+
 // A session id that is too long or not visible ASCII fails initialize.
 func TestABadSessionIDFailsTheHandshake(t *testing.T) {
 	for _, id := range []string{strings.Repeat("x", 1025), "a b", "ä"} {

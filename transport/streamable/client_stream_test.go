@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -64,6 +65,34 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 	}
 }
 
+// A resumingReceiver resumes each stream while it hears of its loss.
+type resumingReceiver struct{ *testReceiver }
+
+func (r resumingReceiver) StreamLost(loss transport.StreamLoss) {
+	resumed := make(chan struct{})
+	go func() {
+		defer close(resumed)
+		r.link.Resume(loss.Stream)
+	}()
+	<-resumed
+	r.testReceiver.StreamLost(loss)
+}
+
+// A stream can be resumed as soon as its loss is told.
+//
+// Guarantees: G-0022.4
+func TestAStreamIsResumedAtOnce(t *testing.T) {
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodPost {
+			stream(w, "id: 7\ndata:\n\n")
+			return
+		}
+		stream(w, "data: "+result(1)+"\n\n")
+	})
+	r.link.Bind(resumingReceiver{r})
+	r.wantFrame(0, r.callLegacy(1, 1), result(1), true)
+}
+
 // The server sets the least delay before a stream is resumed, within bounds.
 //
 // Guarantees: G-0022.4
@@ -101,9 +130,13 @@ func TestAStreamThatCannotBeResumed(t *testing.T) {
 		events string
 		call   func(*testReceiver, int, int) transport.Stream
 	}{
-		"a modern one":                  {"id: 7\ndata:\n\n", (*testReceiver).call},
-		"one without an id":             {"data: " + notification("x") + "\n\n", (*testReceiver).callLegacy},
-		"an id that is no header value": {"id: \x01\ndata:\n\n", (*testReceiver).callLegacy},
+		"a modern one":                     {"id: 7\ndata:\n\n", (*testReceiver).call},
+		"one without an id":                {"data: " + notification("x") + "\n\n", (*testReceiver).callLegacy},
+		"an id that is no header value":    {"id: \x01\ndata:\n\n", (*testReceiver).callLegacy},
+		"an id of that kind after another": {"id: 7\ndata:\n\nid: \x01\ndata:\n\n", (*testReceiver).callLegacy},
+		"initialize": {"id: 7\ndata:\n\n", func(r *testReceiver, id, credit int) transport.Stream {
+			return r.request(id, credit, request(id, "initialize", ""))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, _ *http.Request) { stream(w, c.events) })
@@ -115,7 +148,8 @@ func TestAStreamThatCannotBeResumed(t *testing.T) {
 	}
 }
 
-// If the server refuses the request that resumes a stream, the stream is lost.
+// If the server refuses the request that resumes a stream, the stream is lost. A refusal that is not final does not make the next
+// attempt come earlier than the stream has said.
 //
 // Guarantees: G-0022.4
 func TestFailedResumeLosesTheStream(t *testing.T) {
@@ -123,16 +157,17 @@ func TestFailedResumeLosesTheStream(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 				if req.Method == http.MethodPost {
-					stream(w, "id: 7\ndata:\n\n")
+					stream(w, "id: 7\nretry: 3000\ndata:\n\n")
 					return
 				}
+				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(status)
 			})
 			s := r.callLegacy(1, 10)
 			r.streamLoss(0)
 			r.link.Resume(s)
 			var is *transport.StatusError
-			if loss := r.streamLoss(1); loss.Stream != s || loss.Resumable != resumable || !errors.As(loss.Reason, &is) || is.Status != status {
+			if loss := r.streamLoss(1); loss.Stream != s || loss.Resumable != resumable || !errors.As(loss.Reason, &is) || is.Status != status || resumable && loss.Delay != 3*time.Second {
 				t.Fatalf("got %+v", loss)
 			}
 		})
@@ -296,7 +331,7 @@ func TestAResumedStreamKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// Events of other types, for example keep-alives, are not messages.
+// Events of other types, for example keep-alives, are not messages, but they are places in the stream.
 //
 // Guarantees: G-0022.14
 func TestEventsOfOtherTypesAreNoMessages(t *testing.T) {
@@ -304,6 +339,13 @@ func TestEventsOfOtherTypesAreNoMessages(t *testing.T) {
 		stream(w, "event: ping\ndata: now\n\ndata: "+result(1)+"\n\n")
 	})
 	r.wantFrame(0, r.call(1, 5), result(1), true)
+	r = connect(t, func(w http.ResponseWriter, _ *http.Request) {
+		stream(w, "event: ping\nid: 7\nretry: 60\ndata: now\n\n")
+	})
+	r.callLegacy(1, 5)
+	if loss := r.streamLoss(0); !loss.Resumable || loss.Delay != 60*time.Millisecond {
+		t.Errorf("after a keep-alive with an id and a delay: got %+v, want a stream that is resumed after 60 ms", loss)
+	}
 }
 
 // If a GET stream is refused temporarily or for lack of access, the loss is reported.
@@ -399,6 +441,24 @@ func TestTheGetStreamIsOpenBeforeTheFirstRequest(t *testing.T) {
 func TestAGetRequestWithoutAnAnswerHoldsNothingUp(t *testing.T) {
 	r := handshake(t, &legacyServer{get: func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }})
 	r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+	// A GET request that fails is not waited for at all.
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodGet {
+				return nil, errors.New("broken")
+			}
+			w := httptest.NewRecorder()
+			new(legacyServer).ServeHTTP(w, req)
+			return w.Result(), nil
+		})}})
+		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+		r.send(0, initialized)
+		r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the request was answered after %v, want at once", took)
+		}
+	})
 }
 
 // A server without a GET stream causes no report.
@@ -451,11 +511,11 @@ func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
 	}
 }
 
-// An event above the limit on Main is reported and skipped.
+// An event above the limit on Main is reported and skipped. The report uses credit as a message does.
 func TestAnOversizedEventOnMainIsSkipped(t *testing.T) {
 	big := strings.Repeat("x", 4097)
 	s := &legacyServer{get: func(w http.ResponseWriter, req *http.Request) {
-		stream(w, "data: "+big+"\n\ndata: "+notification("n")+"\n\n")
+		stream(w, "data: "+big+"\n\ndata: "+notification("n")+"\n\ndata: "+notification("no credit")+"\n\n")
 		<-req.Context().Done()
 	}}
 	r := open(t, &Client{URL: serve(t, s.ServeHTTP), MaxFrame: 4096})
@@ -467,6 +527,7 @@ func TestAnOversizedEventOnMainIsSkipped(t *testing.T) {
 		t.Fatalf("got %+v, want an error", in)
 	}
 	r.wantFrame(2, transport.Main, notification("n"), false)
+	r.wantQuiet(3)
 }
 
 // An event that is too large has no place in the stream: the stream is resumed after the event before it.

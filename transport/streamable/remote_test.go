@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -400,7 +401,8 @@ func TestUnknownSessionIsALoss(t *testing.T) {
 		w.Header().Set("Content-Type", web.TypeJSON)
 		w.WriteHeader(http.StatusBadRequest)
 		io.WriteString(w, unknown)
-	}})
+	}, get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }})
+	r.streamLoss(0)
 	for n, accept := range []bool{false, true, false} {
 		accepts <- accept
 		if number := r.callLegacy(2+n, 5); accept {
@@ -409,10 +411,13 @@ func TestUnknownSessionIsALoss(t *testing.T) {
 			t.Fatalf("got %+v", f)
 		}
 	}
+	r.link.Resume(transport.Main) // refused as well, which says nothing of the session
+	r.streamLoss(2)               // after that of the call which was accepted
 	accepts <- false
 	r.callLegacy(9, 5)
-	if loss := r.loss(); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
-		t.Errorf("got %+v, want %v", loss, transport.ErrSessionExpired)
+	var refused *transport.StatusError
+	if loss := r.loss(); !errors.Is(loss.Reason, transport.ErrSessionExpired) || !errors.As(loss.Reason, &refused) || refused.Status != http.StatusBadRequest {
+		t.Errorf("got %+v, want %v because of status 400", loss, transport.ErrSessionExpired)
 	}
 }
 
@@ -478,6 +483,23 @@ func TestNamesThatCannotBeResolvedAreFailedDials(t *testing.T) {
 	}
 }
 
+// An exchange that is over does not count any more, if the HTTP client reports its connection only then.
+//
+// Guarantees: G-0022.5
+func TestALateReportCountsNoExchange(t *testing.T) {
+	var late *httptrace.ClientTrace
+	to := newRemote(endpointOf(t, "http://host/"), &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+		late = httptrace.ContextClientTrace(req.Context())
+		return nil, errors.New("given up")
+	})}, nil)
+	if _, err := to.newPost(t.Context(), &outgoing{Outbound: outbound(0, result(1))}).do(t.Context()); err == nil {
+		t.Fatal("the request has not failed")
+	}
+	if late.GotConn(httptrace.GotConnInfo{}); to.alive != 0 {
+		t.Errorf("%d exchanges are alive after the only one", to.alive)
+	}
+}
+
 // An exchange counts once, however often its response is closed.
 //
 // Guarantees: G-0022.5
@@ -533,6 +555,30 @@ func TestTwoFailedDialsAreALoss(t *testing.T) {
 	}
 }
 
+// A dial that takes longer than a message that is not a request may take has failed.
+//
+// Guarantees: G-0022.5
+func TestDialsThatTakeTooLongAreALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(req.Context())
+			trace.GetConn("host:80")
+			trace.ConnectStart("tcp", "192.0.2.1:80")
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})}})
+		r.send(1, notification("n"))
+		r.send(2, notification("n"))
+		if loss := r.loss(); !errors.Is(loss.Reason, context.DeadlineExceeded) || !slices.Equal(loss.Unsent, []transport.Tag{2}) || time.Since(begun) != 2*postPatience {
+			t.Errorf("after %v got %+v, want %v after %v", time.Since(begun), loss, context.DeadlineExceeded, 2*postPatience)
+		}
+		if f := r.failure(0); f.Tag != 1 || !f.Unsent {
+			t.Errorf("got %+v, want the first message as unsent", f)
+		}
+	})
+}
+
 // Calls that their callers cancel while they dial are no failed dials: nothing is known of the
 // server then.
 //
@@ -580,20 +626,22 @@ func (e endedTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 // Guarantees: G-0022.5
 func TestResponseResetsFailedDials(t *testing.T) {
 	var fail sync.Map // whether to fail the next dial
-	url := serve(t, answerJSON(result(0)))
+	url := serve(t, new(legacyServer).ServeHTTP)
 	pool := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if _, ok := fail.LoadAndDelete("next"); ok {
-			return nil, errors.New("no way")
+			address = strings.TrimPrefix(closedPort, "http://")
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}}
 	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
 	for turn := range 3 {
+		r.link.(*clientLink).awaitNoneAlive(t)
 		fail.Store("next", true)
 		r.call(2*turn+1, 1)
-		r.failure(turn)
-		r.call(2*turn+2, 1)
-		r.frame(turn)
+		if f := r.failure(turn); !f.Unsent {
+			t.Errorf("got %+v, want a failed dial", f)
+		}
+		r.wantFrame(turn, r.call(2*turn+2, 1), result(2*turn+2), true)
 	}
 }
 
