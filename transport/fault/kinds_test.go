@@ -3,6 +3,7 @@ package fault_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -195,6 +196,37 @@ func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
 		want(t, w.sees, "lost: transport: peer closed the link, unsent []")
 	})
 }
+
+// A frame that was sent twice is never reported as unsent: the other one may have been executed.
+//
+// Guarantees: G-0014.6
+func TestDoubledFramesAreNeverUnsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &streamLink{asked: &recording{began: time.Now()}}
+		link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{
+			{Kind: fault.Duplicate, Direction: fault.Outbound, At: []int{1, 2}},
+			{Kind: fault.Stall, Direction: fault.Outbound, At: []int{3}, For: time.Hour},
+			{Kind: fault.Duplicate, Direction: fault.Outbound, At: []int{5}},
+		}})
+		got := &failures{recording: recording{began: time.Now()}}
+		link.Bind(got)
+		for tag := range transport.Tag(6) {
+			link.Send(transport.Outbound{Tag: tag + 1, Frame: []byte("x")})
+		}
+		for _, tag := range []transport.Tag{1, 7} {
+			inner.to.Failed(transport.Failure{Tag: tag, Err: io.EOF, Unsent: true})
+		}
+		inner.to.Lost(transport.Loss{Reason: io.EOF, Unsent: []transport.Tag{2, 8}})
+		synctest.Wait()
+		want(t, &got.recording, "failed 1, unsent false", "failed 7, unsent true", "lost: EOF, unsent [8 3 4 6]")
+		link.Close(0)
+	})
+}
+
+// failures is a recording that says which messages that have failed are unsent.
+type failures struct{ recording }
+
+func (r *failures) Failed(f transport.Failure) { r.add("failed %d, unsent %v", f.Tag, f.Unsent) }
 
 // After Busy, Writable is called.
 func TestBusyIsFollowedByWritable(t *testing.T) {

@@ -34,7 +34,7 @@ func newLink(inner transport.Link, plan *Plan, number int, r *record) *link {
 		inner: inner, plan: plan, number: number, record: r,
 		wake: make(chan struct{}, 1), over: make(chan struct{}),
 	}
-	l.out.link, l.out.flushed = l, make(chan struct{})
+	l.out.link, l.out.flushed, l.out.doubled = l, make(chan struct{}), map[transport.Tag]bool{}
 	l.in.credit = make(map[transport.Stream]int)
 	return l
 }

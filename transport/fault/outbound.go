@@ -30,6 +30,9 @@ type outbound struct {
 	shut      bool
 	over      bool
 	flushed   chan struct{} // closed when it is shut and nothing is held back
+
+	// doubled are the frames that were sent twice: whatever becomes of one, the other may have been executed.
+	doubled map[transport.Tag]bool
 }
 
 type heldFrame struct {
@@ -89,7 +92,7 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 		o.Frame = spoiled(f.Kind, o.Frame, chance)
 		return note(out.pass(o))
 	case Duplicate:
-		return note(out.passMore(o, transport.Outbound{Stream: o.Stream, Frame: slices.Clone(o.Frame), Route: o.Route}))
+		return note(out.passTwice(o))
 	case Flood:
 		return note(out.passMore(o, floods(o.Stream, f.Frames)...))
 	case Forge:
@@ -146,6 +149,12 @@ func (out *outbound) passMore(o transport.Outbound, more ...transport.Outbound) 
 		}
 	}
 	return err
+}
+
+// passTwice sends a frame, and a copy of it.
+func (out *outbound) passTwice(o transport.Outbound) error {
+	out.doubled[o.Tag] = true
+	return out.passMore(o, transport.Outbound{Stream: o.Stream, Frame: slices.Clone(o.Frame), Route: o.Route})
 }
 
 // outboundOf makes an outbound message of a frame that has no sender to describe
@@ -219,7 +228,7 @@ func (out *outbound) drain() (failures []transport.Failure) {
 		case errors.Is(err, transport.ErrClosed): // the loss will list it
 			return failures
 		case err != nil && o.Tag != 0:
-			failures = append(failures, transport.Failure{Tag: o.Tag, Err: err, Unsent: true})
+			failures = append(failures, transport.Failure{Tag: o.Tag, Err: err, Unsent: !out.doubled[o.Tag]})
 		}
 		out.queue.Drop(1)
 	}
@@ -296,16 +305,23 @@ func (out *outbound) signalFlushed() {
 	}
 }
 
-// unsent returns the tags of the frames that never reached the wrapped link.
-func (out *outbound) unsent() []transport.Tag {
+// isDoubled reports whether a frame was sent twice.
+func (out *outbound) isDoubled(tag transport.Tag) bool {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	return out.doubled[tag]
+}
+
+// unsent adds the tags of the frames that never reached the wrapped link to those that it has not sent, and leaves out those that were sent twice.
+func (out *outbound) unsent(tags []transport.Tag) []transport.Tag {
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	out.shut, out.over = true, true
-	tags := out.queue.Tags()
+	tags = append(tags, out.queue.Tags()...)
 	for _, h := range out.held {
 		if h.Tag != 0 {
 			tags = append(tags, h.Tag)
 		}
 	}
-	return tags
+	return slices.DeleteFunc(tags, func(tag transport.Tag) bool { return out.doubled[tag] })
 }

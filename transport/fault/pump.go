@@ -313,7 +313,7 @@ func (p *pump) reportLoss(now time.Time) (over bool) {
 			return false
 		}
 	}
-	loss := transport.Loss{Reason: p.loss.Reason, Unsent: append(p.loss.Unsent, p.out.unsent()...)}
+	loss := transport.Loss{Reason: p.loss.Reason, Unsent: p.out.unsent(p.loss.Unsent)}
 	if died != nil {
 		loss.Reason = died
 	} else if closing && p.halfOpen.Load() {
@@ -353,6 +353,7 @@ func (p *pump) resume(stream transport.Stream) {
 // fail reports a failed message, after what has arrived on the stream that the
 // message opened.
 func (p *pump) fail(a arrival) {
+	a.failure.Unsent = a.failure.Unsent && !p.out.isDoubled(a.failure.Tag)
 	for stream, state := range p.streams {
 		if state.tag != 0 && state.tag == a.failure.Tag {
 			p.releaseStream(stream)
