@@ -221,21 +221,29 @@ func TestStuckChildrenHaveTheirOwnShutdown(t *testing.T) {
 	})
 }
 
-// The longest possible Shutdown has no end, and does not affect that of other children.
+// The longest possible Shutdown, and a negative one, have no end, and do not affect that of other children.
 //
 // Guarantees: G-0002.6
 func TestLongestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		patient := start(t, s, supervisor.ChildSpec{ID: "patient", Shutdown: math.MaxInt64, Run: ignoresStop(release)})
+		unlimited := start(t, s, supervisor.ChildSpec{ID: "unlimited", Shutdown: -1, Run: ignoresStop(release)})
 		other := start(t, s, supervisor.ChildSpec{ID: "stuck", Shutdown: time.Second, Run: ignoresStop(release)})
 		go patient.Stop(t.Context())
+		go unlimited.Stop(t.Context())
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
 		if err := other.Stop(ctx); time.Since(began) != time.Second {
 			t.Errorf("Stop returned %v after %v, want 1s", err, time.Since(began))
+		}
+		advance(time.Hour)
+		for _, c := range s.Report().Children {
+			if c.Stuck != (c.ID == "stuck") {
+				t.Errorf("%s is stuck: %v", c.ID, c.Stuck)
+			}
 		}
 		close(release)
 		synctest.Wait()
@@ -300,7 +308,7 @@ func TestRestartOfAChild(t *testing.T) {
 	})
 }
 
-// Restart of a child that ignores its stop returns a StuckError. The child runs again once it has ended.
+// Restart of a child that ignores its stop returns a StuckError, and so does another Restart meanwhile. The child runs again once it has ended.
 //
 // Guarantees: G-0002.13, G-0002.14
 func TestRestartOfAStuckChild(t *testing.T) {
@@ -308,8 +316,10 @@ func TestRestartOfAStuckChild(t *testing.T) {
 		var runs atomic.Int64
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, &runs)})
-		if err := c.Restart(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || runs.Load() > 1 {
-			t.Errorf("Restart returned %v after %d runs, want a StuckError after 1", err, runs.Load())
+		for range 2 {
+			if err := c.Restart(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || runs.Load() > 1 {
+				t.Errorf("Restart returned %v after %d runs, want a StuckError after 1", err, runs.Load())
+			}
 		}
 		close(release)
 		synctest.Wait()
@@ -394,8 +404,9 @@ func TestDeletedChildIsNotListed(t *testing.T) {
 			t.Errorf("Restart returned %v, want no error", err)
 		}
 		synctest.Wait()
+		_ = c.Stop(t.Context())
 		if _, ok := s.Child("stuck"); !ok {
-			t.Error("a restarted child is not listed")
+			t.Error("a restarted child is not listed when it is over")
 		}
 		stop(t, s)
 	})

@@ -136,3 +136,45 @@ func TestConnectWaitsForEarlierInits(t *testing.T) {
 		}
 	})
 }
+
+// A slowStore answers a claim when its channel is closed, and not before.
+type slowStore struct {
+	deadStore
+	until chan struct{}
+}
+
+func (s slowStore) Claim(context.Context, registry.Claim) (registry.Release, error) {
+	<-s.until
+	return func(context.Context) error { return nil }, nil
+}
+
+// A Conn that is restarted while Connect still registers its name is interrupted, and not stopped for good.
+//
+// Guarantees: G-0002.12, G-0002.14
+func TestRestartDuringConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := slowStore{until: make(chan struct{})}
+		s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
+		var others sync.WaitGroup
+		c := conn.New(inmem.New(func(link transport.Link) {
+			others.Go(func() { _ = conn.Accept(link, conn.Options{}).Run(t.Context()) })
+		}, inmem.Options{}), conn.Options{Tuning: conn.Tuning{Name: "c"}})
+		others.Go(func() {
+			if _, err := s.Connect(t.Context(), c); err != nil {
+				t.Errorf("Connect: %v", err)
+			}
+		})
+		synctest.Wait()
+		child, _ := s.Child("c")
+		others.Go(func() {
+			if err := child.Restart(t.Context()); err != nil {
+				t.Errorf("Restart: %v", err)
+			}
+		})
+		synctest.Wait()
+		close(store.until)
+		awaitReady(t, c)
+		stop(t, s)
+		others.Wait()
+	})
+}

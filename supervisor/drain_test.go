@@ -197,14 +197,21 @@ func TestStopCutsADrainShort(t *testing.T) {
 // Guarantees: G-0002.16
 func TestDrainThatDoesNotEndRun(t *testing.T) {
 	for name, drain := range map[string]func(context.Context) error{
-		"returns": func(context.Context) error { return nil },
-		"panics":  func(context.Context) error { panic("boom") },
+		"returns":          func(context.Context) error { return nil },
+		"says it was told": func(context.Context) error { return fmt.Errorf("told: %w", context.Canceled) },
+		"panics":           func(context.Context) error { panic("boom") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := supervisor.New(supervisor.Options{})
-			c := start(t, s, supervisor.ChildSpec{Run: idle, Drain: drain})
+			s, ended := supervisor.New(supervisor.Options{}), make(chan struct{})
+			c := start(t, s, supervisor.ChildSpec{Run: idle, Drain: func(ctx context.Context) error {
+				context.AfterFunc(ctx, func() { close(ended) })
+				return drain(ctx)
+			}})
 			took, err := closeInTime(t, s)
-			if took != 0 || !wait.IsClosed(c.Done()) || (err == nil) != (name == "returns") {
+			if synctest.Wait(); !wait.IsClosed(ended) {
+				t.Errorf("%s: the context of a Drain that has returned has not ended", name)
+			}
+			if took != 0 || !wait.IsClosed(c.Done()) || (err == nil) != (name != "panics") {
 				t.Errorf("%s: Close returned %v after %v, want it at once, an error only for a panic", name, err, took)
 			}
 		})
@@ -345,7 +352,9 @@ func TestRestartAfterADrain(t *testing.T) {
 				select {
 				case <-finish:
 				case <-ctx.Done():
-					stops++
+					if stops++; !errors.Is(context.Cause(ctx), supervisor.ErrStopped) {
+						t.Errorf("the cause is %v, want ErrStopped", context.Cause(ctx))
+					}
 				}
 				return nil
 			},

@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,41 @@ func TestEvents(t *testing.T) {
 		synctest.Wait()
 		if !slices.Equal(events, want) {
 			t.Errorf("reported %q,\nwant %q", events, want)
+		}
+	})
+}
+
+// The event of a stuck child names that child alone. After a Restart that no failure has caused, the event has no error of an earlier Run.
+func TestEventsAreOfTheirChild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		s := supervisor.New(supervisor.Options{Intensity: 1, OnEvent: func(e supervisor.Event) {
+			events = append(events, fmt.Sprintf("%v (%d)", e, e.Restarts))
+		}})
+		release, failing := make(chan struct{}), newScript()
+		a := start(t, s, supervisor.ChildSpec{ID: "a", Run: failing.run})
+		stuck := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: time.Second})
+		failing.end(returns(errBroken))
+		if err := a.Restart(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = stuck.Stop(t.Context())
+		close(release)
+		synctest.Wait()
+		if want := []string{
+			"supervisor: a: child started (0)",
+			"supervisor: stuck: child started (0)",
+			"supervisor: a: child restarted: broken (1)",
+			"supervisor: a: child restarted (2)",
+			"supervisor: stuck: child stuck: supervisor: still running after being stopped: stuck (0)",
+			"supervisor: stuck: child stopped (0)",
+		}; !slices.Equal(events, want) {
+			t.Errorf("reported %q,\nwant %q", events, want)
+		}
+		failing.end(returns(nil)) // one too many
+		var gaveUp *supervisor.IntensityError
+		if err := s.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Err != nil {
+			t.Errorf("Wait returned %v, want an IntensityError without the error of an earlier Run", err)
 		}
 	})
 }
@@ -108,9 +144,12 @@ func TestStopNamesAHookThatDoesNotReturn(t *testing.T) {
 		var stuck *supervisor.StuckError
 		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		for _, ctx := range []context.Context{hurried, t.Context()} {
-			if err := s.Stop(ctx); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
-				t.Errorf("Stop returned %v, want a StuckError with OnEvent", err)
+		began := time.Now()
+		for i, ctx := range []context.Context{hurried, t.Context()} {
+			err := s.Stop(ctx)
+			if took, want := time.Since(began), []time.Duration{time.Second, 5 * time.Second}[i]; !errors.As(err, &stuck) ||
+				!slices.Equal(stuck.Children, []string{"OnEvent"}) || took != want {
+				t.Errorf("Stop returned %v after %v, want a StuckError with OnEvent after %v", err, took, want)
 			}
 		}
 		close(release)

@@ -234,8 +234,10 @@ func TestSupervisorsFormTrees(t *testing.T) {
 				t.Errorf("Start returned %v, want ErrNested", err)
 			}
 		}
-		stop(t, root)
-		stop(t, other)
+		top := supervisor.New(supervisor.Options{}) // those that were refused are free
+		start(t, top, supervisor.ChildSpec{Supervisor: root})
+		start(t, top, supervisor.ChildSpec{Supervisor: other})
+		stop(t, top)
 	})
 }
 
@@ -449,5 +451,77 @@ func TestRefusedRestartNestsNothing(t *testing.T) {
 		}
 		_ = other.Stop(t.Context())
 		_ = root.Stop(t.Context())
+	})
+}
+
+// When the ID of a terminated child is used again, the supervisor that the child ran is free for another tree.
+//
+// Guarantees: G-0002.15
+func TestSupervisorIsFreeWhenItsIDIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, other, sub := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
+		first := start(t, root, supervisor.ChildSpec{ID: "a", Supervisor: sub})
+		if err := first.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, root, supervisor.ChildSpec{ID: "a", Run: idle})
+		if _, err := other.Start(t.Context(), supervisor.ChildSpec{Supervisor: sub}); err != nil {
+			t.Errorf("Start in the other tree returned %v, want no error", err)
+		}
+		stop(t, other)
+		stop(t, root)
+	})
+}
+
+// A child that was stuck when it was stopped, and was brought back, waits for the children before it: it is not stuck any more.
+//
+// Guarantees: G-0002.12, G-0002.14
+func TestChildThatWasStuckWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll})
+		release, free := make(chan struct{}), make(chan struct{})
+		stuck := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Restart: supervisor.Temporary})
+		if err := stuck.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
+			t.Errorf("Stop returned %v, want a StuckError", err)
+		}
+		close(release)
+		synctest.Wait()
+		var starts sync.WaitGroup
+		starts.Go(func() {
+			start(t, s, supervisor.ChildSpec{Init: func(context.Context) error { <-free; return nil }, Run: idle})
+		})
+		synctest.Wait()
+		starts.Go(func() {
+			if err := stuck.Restart(t.Context()); err != nil {
+				t.Errorf("Restart returned %v, want no error", err)
+			}
+		})
+		synctest.Wait()
+		close(free)
+		starts.Wait()
+		stop(t, s)
+	})
+}
+
+// A nested supervisor whose parent was closed, and with it drained, runs again when its child is restarted.
+//
+// Guarantees: G-0002.14, G-0002.15
+func TestDrainedSupervisorRunsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		sub, subChild := nested(t, pool, supervisor.Options{Name: "sub"})
+		if err := pool.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // root runs pool again, without its children
+		if err := subChild.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v, want no error", err)
+		}
+		start(t, sub, supervisor.ChildSpec{ID: "a", Run: idle})
+		if got := states(sub.Report().Children)["a"]; got != supervisor.Running {
+			t.Errorf("a is %s, want running", got)
+		}
+		stop(t, root)
 	})
 }

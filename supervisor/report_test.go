@@ -192,7 +192,23 @@ func TestReportPrintsAllProblems(t *testing.T) {
 		start(t, pool, supervisor.ChildSpec{ID: "failed below", Run: ends(errBroken), Restart: supervisor.Temporary})
 		advance(10 * time.Second)
 		want := append([]string{"search", "stuck", "pool", "failed below"}, numbered("failed", 17)...)
-		if diff := cmp.Diff(append(want, "and 58 more: 8 failed, 25 running, 25 stopped"), printed(s.Report())); diff != "" {
+		report := s.Report()
+		if diff := cmp.Diff(append(want, "and 58 more: 8 failed, 25 running, 25 stopped"), printed(report)); diff != "" {
+			t.Errorf("printed (-want +got):\n%s", diff)
+		}
+		if rest := lines(report); !strings.HasPrefix(rest[len(rest)-2], "├─ ") {
+			t.Errorf("the line above the others is %q, which ends the tree", rest[len(rest)-2])
+		}
+		for i := range report.Children { // a supervisor that has given up is in trouble, and a Conn that waits is not if it was stopped
+			switch c := &report.Children[i]; c.ID {
+			case "pool":
+				c.Supervisor.GaveUp, c.Supervisor.Children = errBroken, nil
+			case "search":
+				c.State = supervisor.Stopped
+			}
+		}
+		want = append([]string{"stuck", "pool"}, numbered("failed", 18)...)
+		if diff := cmp.Diff(append(want, "and 58 more: 7 failed, 25 running, 26 stopped"), printed(report)); diff != "" {
 			t.Errorf("printed (-want +got):\n%s", diff)
 		}
 		close(release)

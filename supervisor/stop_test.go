@@ -144,11 +144,11 @@ func TestStopWithAContext(t *testing.T) {
 				return nil
 			}})
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 1500*time.Millisecond, errBroken)
 		defer cancel()
 		var stuck *supervisor.StuckError
-		if err := s.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"a"}) {
-			t.Errorf("Stop returned %v, want a StuckError with a, and DeadlineExceeded", err)
+		if err := s.Stop(ctx); !errors.Is(err, errBroken) || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"a"}) {
+			t.Errorf("Stop returned %v, want a StuckError with a, and the cause", err)
 		}
 		if err := s.Wait(t.Context()); err != nil {
 			t.Errorf("Wait returned %v, want no error", err)

@@ -16,15 +16,15 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// When its context ends, Wait returns, and the supervisor goes on.
+// When its context ends, Wait returns the cause, and the supervisor goes on.
 func TestWaitWithAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errBroken)
 		defer cancel()
-		if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || states(s.Report().Children)["a"] != supervisor.Running {
-			t.Errorf("Wait returned %v with %v, want DeadlineExceeded and a running", err, s.Report().Children)
+		if err := s.Wait(ctx); !errors.Is(err, errBroken) || states(s.Report().Children)["a"] != supervisor.Running {
+			t.Errorf("Wait returned %v with %v, want the cause and a running", err, s.Report().Children)
 		}
 		stop(t, s)
 	})

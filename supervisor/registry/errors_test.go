@@ -126,6 +126,12 @@ func TestWaitingForAnOperationThatFails(t *testing.T) {
 					t.Errorf("it did not wait, and got %v", <-waited)
 				}
 				if test.cancel {
+					go func() {
+						if err := r.Register(ctx, "n", open()); fmt.Sprint(err) != `registry: register "n": enough` || !errors.Is(err, enough) {
+							t.Errorf("Register returned %v, want the cause of its context", err)
+						}
+					}()
+					synctest.Wait()
 					cancel(enough)
 					synctest.Wait()
 				}

@@ -255,8 +255,8 @@ func TestLossAtAnyTime(t *testing.T) {
 		return s.Local.Claim(ctx, c)
 	}
 	var lost *registry.LostError
-	if err := r.Register(t.Context(), "m", first); !errors.As(err, &lost) || lost.Name != "m" || !errors.Is(err, errDown) {
-		t.Errorf("Register returned %v, want a LostError for m", err)
+	if err := r.Register(t.Context(), "m", first); !errors.As(err, &lost) || lost.Name != "m" || !errors.Is(err, errDown) || err.Error() != lost.Error() {
+		t.Errorf("Register returned %v, want a LostError for m, and no more", err)
 	}
 	wantFound(t, r, "m", nil)
 	if losses != 1 {

@@ -104,9 +104,15 @@ func TestWatcherGetsNamesAndChanges(t *testing.T) {
 // Guarantees: G-0013.4, G-0013.5
 func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := registry.New(registry.Options{})
+		s, losses := new(scripted), make(map[string]func(error))
+		s.claim = func(_ context.Context, c registry.Claim) (registry.Release, error) {
+			losses[c.Name] = c.Lost
+			return func(context.Context) error { return nil }, nil
+		}
+		r := registry.New(registry.Options{Store: s})
 		old, gone, same, fresh := open(), open(), open(), open()
 		register(t, r, "0", same)
+		register(t, r, "lost", old)
 		register(t, r, "replaced", old)
 		register(t, r, "removed", gone)
 		register(t, r, "same", same)
@@ -118,7 +124,7 @@ func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
 			defer close(ended)
 			for change := range r.Watch(ctx) {
 				switch changes = append(changes, change); len(changes) {
-				case 4:
+				case 5:
 					held <- struct{}{}
 					<-release
 				case 100: // it yields without end
@@ -141,12 +147,16 @@ func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
 		unregister(t, r, "removed", gone)
 		unregister(t, r, "added", old)
 		register(t, r, "added", fresh)
+		losses["lost"](errDown)
+		register(t, r, "lost", fresh)
+		unregister(t, r, "lost", fresh) // this change is none of the Store
 		close(release)
 		synctest.Wait()
 		stop()
 		<-ended
-		wantChanges(t, changes[4:], []registry.Change{
+		wantChanges(t, changes[5:], []registry.Change{
 			{registry.Replaced, "replaced", fresh, nil}, {registry.Removed, "removed", gone, nil}, {registry.Added, "added", fresh, nil},
+			{registry.Removed, "lost", old, nil},
 		})
 	})
 }
