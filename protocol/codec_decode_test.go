@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -225,6 +226,29 @@ func TestArgumentsKeepWhatTheyAreMostOf(t *testing.T) {
 		clear(raw)
 		if got := string(params.Arguments) != arguments; got != kept {
 			t.Errorf("%d bytes of arguments: kept as a part of the params: %t", len(arguments), got)
+		}
+	}
+}
+
+// What is not said to refer to the message is a copy: its values stay when the memory of the message is used again.
+func TestSmallPartsAreCopied(t *testing.T) {
+	const meta = `"_meta":{"a":[1],"` + MetaServerInfo + `":{"name":"s"},"` + MetaTraceparent + `":"00-1"}`
+	for wire, into := range map[string]any{
+		`{` + meta + `,"name":"a","arguments":{}}`:                                                                                           new(CallToolParams),
+		`{` + meta + `,"content":[{"type":"text","text":"a","_meta":{"b":{}}}],"other":{"c":2}}`:                                             new(CallToolResult),
+		`{` + meta + `,"tools":[{"name":"a","inputSchema":{"type":"object"},"other":[1,2,3]}]}`:                                              new(ListToolsResult),
+		`{"uri":"a:b","inputResponses":{"a":{"action":"accept","content":{"b":1}},"b":{"shrug":[1,2,3]}}}`:                                   new(ReadResourceParams),
+		`{"requestState":"s","inputRequests":{"a":{"method":"elicitation/create","params":{"message":"b"}}}}`:                                new(CallToolResult),
+		`{"protocolVersion":"2025-06-18","capabilities":{"experimental":{"a":{"b":1}},"x":{"c":3}},"clientInfo":{"name":"a","version":"1"}}`: new(InitializeParams),
+	} {
+		raw := []byte(wire)
+		if err := Unmarshal(raw, into); err != nil {
+			t.Errorf("%s: %v", wire, err)
+		}
+		clear(raw)
+		want := reflect.New(reflect.TypeOf(into).Elem()).Interface()
+		if err := Unmarshal([]byte(wire), want); err != nil || !reflect.DeepEqual(into, want) {
+			t.Errorf("got %+v, %v, want %+v", into, err, want)
 		}
 	}
 }

@@ -94,6 +94,9 @@ func TestTextJoinsTheTextBlocks(t *testing.T) {
 	if diff := cmp.Diff("one\ntwo", contents.Text()); diff != "" {
 		t.Error(diff)
 	}
+	if one, none := contents[:1].Text(), contents[1:2].Text(); one != "one" || none != "" {
+		t.Errorf("one block: %q, an image: %q", one, none)
+	}
 }
 
 func TestTextIsSentWithAllThatItHas(t *testing.T) {

@@ -434,6 +434,8 @@ func TestNothingOfAnOldValueStays(t *testing.T) {
 		{&protocol.SkillResources{Dynamic: true}, `[]`, &protocol.SkillResources{Files: []protocol.SkillFile{}}},
 		{&protocol.InputRequests{"old": &protocol.ListRootsParams{}}, `{}`, &protocol.InputRequests{}},
 		{&protocol.InputResponses{"old": &protocol.ListRootsResult{}}, `{}`, &protocol.InputResponses{}},
+		{&protocol.InputRequests{"old": &protocol.ListRootsParams{}}, `null`, new(protocol.InputRequests)},
+		{&protocol.InputResponses{"old": &protocol.ListRootsResult{}}, `null`, new(protocol.InputResponses)},
 	} {
 		if err := stdjson.Unmarshal([]byte(c.raw), c.into); err != nil || !reflect.DeepEqual(c.into, c.want) {
 			t.Errorf("%s into an old %T: got %+v, %v", c.raw, c.into, c.into, err)

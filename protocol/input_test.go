@@ -88,6 +88,7 @@ func TestInputResponsesAreReadByTheirMembers(t *testing.T) {
 		`{"action":3}`:             &protocol.UnknownInputResponse{Raw: json.RawMessage(`{"action":3}`)},
 		`{"roots":{}}`:             &protocol.UnknownInputResponse{Raw: json.RawMessage(`{"roots":{}}`)},
 		`{"action":"a","roots":7}`: &protocol.ElicitResult{Action: "a"},
+		`{"action":"a","role":""}`: &protocol.ElicitResult{Action: "a"},
 	} {
 		var got protocol.InputResponses
 		if err := protocol.Unmarshal([]byte(`{"k":`+wire+`}`), &got); err != nil {
@@ -117,16 +118,17 @@ func TestQuestionsThatNobodyCanAnswer(t *testing.T) {
 
 func TestQuestionsAndAnswersThatCannotBeSent(t *testing.T) {
 	for name, value := range map[string]any{
-		"no question":        protocol.InputRequests{"a": nil},
-		"nil question":       protocol.InputRequests{"a": (*protocol.ElicitParams)(nil)},
-		"malformed question": protocol.InputRequests{"a": &protocol.ElicitParams{RequestedSchema: json.RawMessage("{")}},
-		"no answer":          protocol.InputResponses{"a": nil},
-		"nil answer":         protocol.InputResponses{"a": (*protocol.ListRootsResult)(nil)},
-		"unknown answer":     protocol.InputResponses{"a": &protocol.UnknownInputResponse{}},
-		"nil unknown answer": protocol.InputResponses{"a": (*protocol.UnknownInputResponse)(nil)},
-		"message of nothing": protocol.PromptMessage{Role: protocol.RoleUser},
-		"both contents":      protocol.ResourceContents{Text: new(string), Blob: []byte{}},
-		"neither":            protocol.ResourceContents{URI: "a:b"},
+		"no question":           protocol.InputRequests{"a": nil},
+		"nil question":          protocol.InputRequests{"a": (*protocol.ElicitParams)(nil)},
+		"malformed question":    protocol.InputRequests{"a": &protocol.ElicitParams{RequestedSchema: json.RawMessage("{")}},
+		"no answer":             protocol.InputResponses{"a": nil},
+		"nil answer":            protocol.InputResponses{"a": (*protocol.ListRootsResult)(nil)},
+		"unknown answer":        protocol.InputResponses{"a": &protocol.UnknownInputResponse{}},
+		"nil unknown answer":    protocol.InputResponses{"a": (*protocol.UnknownInputResponse)(nil)},
+		"message of nothing":    protocol.PromptMessage{Role: protocol.RoleUser},
+		"both contents":         protocol.ResourceContents{Text: new(string), Blob: []byte{}},
+		"neither":               protocol.ResourceContents{URI: "a:b"},
+		"names that become one": &protocol.GetPromptParams{Name: "a", Arguments: map[string]string{"\xff": "b", "\xfe": "c"}},
 	} {
 		if raw, err := protocol.Marshal(value); err == nil {
 			t.Errorf("%s became %s", name, raw)

@@ -65,6 +65,14 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
+// An element that is null is refused by its number.
+func TestNullElementsAreNumbered(t *testing.T) {
+	err := protocol.Unmarshal([]byte(`{"tools":[{},{},null,{}]}`), new(protocol.ListToolsResult))
+	if err == nil || !strings.Contains(err.Error(), "number 2 is null") {
+		t.Errorf("got %v, want an error about number 2", err)
+	}
+}
+
 func TestAbsentListsAreNil(t *testing.T) {
 	for wire, absent := range map[string]bool{
 		`{}`: true, `{"supportedVersions":null,"_meta":{}}`: true, `{"supportedVersions":[]}`: false,

@@ -125,6 +125,55 @@ func TestMethodCapabilitiesExist(t *testing.T) {
 	}
 }
 
+// Each capability is reported from its own member, and with it only those that it is a part of.
+func TestCapabilitiesAreNotMistakenForOthers(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{}`:                                 "",
+		`{"roots":{}}`:                       "roots",
+		`{"roots":{"listChanged":true}}`:     "roots roots.listChanged",
+		`{"sampling":{}}`:                    "sampling",
+		`{"sampling":{"context":{}}}`:        "sampling sampling.context",
+		`{"sampling":{"tools":{}}}`:          "sampling sampling.tools",
+		`{"elicitation":{}}`:                 "elicitation elicitation.form",
+		`{"elicitation":{"form":{}}}`:        "elicitation elicitation.form",
+		`{"elicitation":{"url":{}}}`:         "elicitation elicitation.url",
+		`{"tasks":{}}`:                       "tasks",
+		`{"tasks":{"list":{}}}`:              "tasks tasks.list",
+		`{"tasks":{"cancel":{}}}`:            "tasks tasks.cancel",
+		`{"tools":{}}`:                       "tools",
+		`{"tools":{"listChanged":true}}`:     "tools tools.listChanged",
+		`{"prompts":{}}`:                     "prompts",
+		`{"prompts":{"listChanged":true}}`:   "prompts prompts.listChanged",
+		`{"resources":{}}`:                   "resources",
+		`{"resources":{"subscribe":true}}`:   "resources resources.subscribe",
+		`{"resources":{"listChanged":true}}`: "resources resources.listChanged",
+		`{"logging":{}}`:                     "logging",
+		`{"completions":{}}`:                 "completions",
+	} {
+		var client protocol.ClientCapabilities
+		var server protocol.ServerCapabilities
+		for _, into := range []any{&client, &server} {
+			if err := protocol.Unmarshal([]byte(raw), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var has []string
+		for _, name := range strings.Fields("roots roots.listChanged sampling sampling.context sampling.tools elicitation elicitation.form elicitation.url " +
+			"tasks tasks.list tasks.cancel tools tools.listChanged prompts prompts.listChanged resources resources.subscribe resources.listChanged logging completions") {
+			ofClient, ofServer := client.Has(name), server.Has(name)
+			if strings.HasPrefix(name, "tasks") && ofClient != ofServer {
+				t.Errorf("%s: %s of a client: %t, of a server: %t", raw, name, ofClient, ofServer)
+			}
+			if ofClient || ofServer {
+				has = append(has, name)
+			}
+		}
+		if got := strings.Join(has, " "); got != want {
+			t.Errorf("%s: got %q, want %q", raw, got, want)
+		}
+	}
+}
+
 func TestElicitationWithoutModesMeansForms(t *testing.T) {
 	mode := &protocol.Capability{}
 	for _, test := range []struct {

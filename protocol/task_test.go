@@ -22,3 +22,23 @@ func TestACallThatBecameATaskIsEncodedAsSuch(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+func TestWhichTasksHaveEnded(t *testing.T) {
+	for status, ended := range map[protocol.TaskStatus]bool{
+		protocol.TaskWorking: false, protocol.TaskInputRequired: false, "": false,
+		protocol.TaskCompleted: true, protocol.TaskFailed: true, protocol.TaskCancelled: true,
+	} {
+		if status.Ended() != ended {
+			t.Errorf("%q has ended: %t", status, !ended)
+		}
+	}
+}
+
+func TestStampOfACreatedTask(t *testing.T) {
+	for given, want := range map[string]string{"": protocol.ResultTask, "other": "other"} {
+		result := protocol.CreateTaskResult{Result: protocol.Result{ResultType: given}}
+		if result.Stamp(nil); result.ResultType != want {
+			t.Errorf("the type %q became %q, want %q", given, result.ResultType, want)
+		}
+	}
+}

@@ -29,8 +29,8 @@ func TestMember(t *testing.T) {
 		{"\r{\r\"b\"\r:\r1\r,\r\"c\"\r:\r2\r}", "c", `2`, false},
 	} {
 		value, repeated := Member([]byte(test.object), test.name)
-		if string(value) != test.want || repeated != test.repeated {
-			t.Errorf("%s: got %s, %v", test.object, value, repeated)
+		if string(value) != test.want || repeated != test.repeated || cap(value) != len(value) {
+			t.Errorf("%s: got %s, %v, with room for %d", test.object, value, repeated, cap(value))
 		}
 	}
 }
@@ -84,8 +84,12 @@ func TestMembersAreSpliced(t *testing.T) {
 		{`{"\u0062":1,"b":2,"c":[{}]}`, `{"\u0062":[3],"b":2,"c":[{}]}`, `{"c":[{}]}`},
 		{`{"a":{"b":1}}`, ``, `{"a":{"b":1}}`}, {`{}`, ``, `{}`}, {`{"b":1}`, `{"b":[3]}`, `{}`}, {``, ``, `{}`},
 	} {
-		if got := Replace([]byte(test.object), "b", []byte("[3]")); string(got) != test.replaced {
+		object := []byte(test.object)
+		if got := Replace(object, "b", []byte("[3]")); string(got) != test.replaced {
 			t.Errorf("%s: replaced: %s", test.object, got)
+		}
+		if Replace(object, "b", []byte("7")); string(object) != test.object {
+			t.Errorf("%s became %s", test.object, object)
 		}
 		if got := append(AppendMembers([]byte("[{"), []byte(test.object), "z", "b"), '}'); string(got) != "["+test.without {
 			t.Errorf("%s: without b: %s", test.object, got)

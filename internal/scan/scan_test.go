@@ -13,7 +13,7 @@ import (
 )
 
 var texts = []string{
-	`null`, `true`, `false`, ` 1 `, `-0`, `0.5e-3`, `1E+9`, `-12.75`, `""`, `"a"`, `{}`, `[]`, "[1,\t2\r\n]", "[1\r]", "[1\n]", "[1\t]",
+	`null`, `true`, `false`, ` 1 `, `-0`, `0.5e-3`, `1E+9`, `-12.75`, `""`, `"a"`, `{}`, `[]`, `{ }`, `[{},[ ],{ }]`, "[1,\t2\r\n]", "[1\r]", "[1\n]", "[1\t]",
 	`{"a":[1,{"b":"\u00e9\n"}]}`, `"0123456\n89\\"`, `"\ud83d"`, `"\/"`, "\"\xff\"", "\"é0123456789\"", "\"\x7f\"",
 	`{"a":1,"a":2}`, `{"a":{"a":1},"b":{"a":1}}`, `{"a":1,"\u0061":2}`, `{"é":1}`, `{"":1}`,
 	``, ` `, `nul`, `nulll`, `tru`, `01`, `1.`, `.5`, `-`, `1e`, `1e+`, `+1`, `"`, `"a`, `"\`, `"\x"`, `"\u12g4"`, "\"\n\"", "\"0123456\n\"", "\"\x1f\"",
@@ -59,6 +59,10 @@ func check(t *testing.T, text []byte) {
 		t.Fatalf("%q: read %q, with room for %d", text, raw, cap(raw))
 	} else if values, objects := count(text); sure && (any.Values() != values || any.Objects() != objects) {
 		t.Fatalf("%q: %d values and %d objects, want %d and %d", text, any.Values(), any.Objects(), values, objects)
+	} else if sure {
+		if v, o := scan.CountValues(text); v != values || o != objects {
+			t.Fatalf("%q: counted %d values and %d objects, want %d and %d", text, v, o, values, objects)
+		}
 	}
 	lenient := jsontext.AllowInvalidUTF8(true)
 	unique := scan.Unique(text)
@@ -152,11 +156,13 @@ func TestWhatIsClosedTakesNoRoom(t *testing.T) {
 			}
 		}
 		for limit, sure := range map[int]bool{1: false, 2: true} {
-			inside := begin([]byte(`"a":[]}`))
-			inside.Inside(true)
-			inside.Limit(limit)
-			if inside.Members(func([]byte) bool { inside.Value(); return true }); inside.End() != sure {
-				t.Errorf("%s, without its brace, limit %d: %t", of, limit, !sure)
+			for _, members := range []string{`"a":[]}`, `"a":{}}`, `"a":{"a":0},"b":{"a":0}}`} {
+				inside := begin([]byte(members))
+				inside.Inside(true)
+				inside.Limit(limit)
+				if inside.Members(func([]byte) bool { inside.Value(); return true }); inside.End() != sure {
+					t.Errorf("%s, %s without its brace, limit %d: %t", of, members, limit, !sure)
+				}
 			}
 		}
 	}
@@ -173,6 +179,12 @@ func TestTextFailsForGood(t *testing.T) {
 		text := scan.Of([]byte(`{"a":1}`))
 		if read(&text); text.End() {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+	for value, isBool := range map[string]bool{"true": true, "false": true, "null": false, "0": false, `"true"`: false} {
+		text := scan.Of([]byte(value))
+		if got := text.Bool(); text.End() != isBool || got != (value == "true") {
+			t.Errorf("%s as a boolean: %t, accepted %t", value, got, !isBool)
 		}
 	}
 }

@@ -29,13 +29,14 @@ func appendMessage(dst []byte, m jsonrpc.Message) []byte {
 func TestAppend(t *testing.T) {
 	id := jsonrpc.StringID("a")
 	for _, test := range []struct{ got, want string }{
-		{string(jsonrpc.AppendRequest([]byte("x"), id, "m", []byte(`{}`))), `x{"jsonrpc":"2.0","id":"a","method":"m","params":{}}`},
+		{string(jsonrpc.AppendRequest([]byte("x\n"), id, "m", []byte(`{}`))), "x\n" + `{"jsonrpc":"2.0","id":"a","method":"m","params":{}}`},
 		{string(jsonrpc.AppendRequest(nil, id, "m\n\xff", nil)), `{"jsonrpc":"2.0","id":"a","method":"m\n�"}`},
 		{string(jsonrpc.AppendNotification(nil, "m", nil)), `{"jsonrpc":"2.0","method":"m"}`},
 		{string(jsonrpc.AppendNotification(nil, "m", []byte("[1,\r\n\t2]"))), "{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":[1,  \t2]}"},
 		{string(jsonrpc.AppendResult(nil, id, []byte("\n1\n"))), `{"jsonrpc":"2.0","id":"a","result": 1 }`},
 		{string(jsonrpc.AppendResult(nil, id, nil)), `{"jsonrpc":"2.0","id":"a","result":null}`},
-		{string(jsonrpc.AppendError(nil, id, &jsonrpc.Error{Code: -1, Message: `"`})), `{"jsonrpc":"2.0","id":"a","error":{"code":-1,"message":"\""}}`},
+		{string(jsonrpc.AppendResult(nil, id, []byte{})), `{"jsonrpc":"2.0","id":"a","result":null}`},
+		{string(jsonrpc.AppendError(nil, id, &jsonrpc.Error{Code: -1, Message: `"`, Data: []byte{}})), `{"jsonrpc":"2.0","id":"a","error":{"code":-1,"message":"\""}}`},
 		{string(jsonrpc.AppendError(nil, jsonrpc.ID{}, &jsonrpc.Error{Data: []byte("\n[]")})), `{"jsonrpc":"2.0","error":{"code":0,"message":"","data": []}}`},
 	} {
 		if test.got != test.want {
@@ -174,7 +175,7 @@ func (r raw) SizeJSON() int                         { return len(r.RawMessage) /
 func TestValuesAppendThemselves(t *testing.T) {
 	id := jsonrpc.IntegerID(1)
 	for _, text := range []string{`{}`, "{\n\"a\":\r\n[1]}", `{"a":"\n"}`} {
-		before, value := []byte("before"), raw{RawMessage: json.RawMessage(text)}
+		before, value := []byte("before\n"), raw{RawMessage: json.RawMessage(text)}
 		request, err := jsonrpc.AppendRequestOf(bytes.Clone(before), id, "m", value)
 		if want := jsonrpc.AppendRequest(before, id, "m", value.RawMessage); err != nil || !bytes.Equal(request, want) {
 			t.Errorf("got %s, %v, want %s", request, err, want)

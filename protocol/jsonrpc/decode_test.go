@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -139,6 +140,20 @@ func TestDecodeRefusesAByteOrderMark(t *testing.T) {
 	}
 	if refusal := refused(t, "\ufeff"+`{"jsonrpc":"2.0","method":"m"}`, jsonrpc.CodeParseError); refusal.Kind != jsonrpc.KindNotification || refusal.IsResponse() {
 		t.Errorf("a mark and a notification: kind %v, is a response: %t, want a notification", refusal.Kind, refusal.IsResponse())
+	}
+}
+
+// A message with several ids is refused with the first four that are valid and differ, also behind a byte order mark.
+//
+// Guarantees: G-0017.10
+func TestRefusalNamesSeveralIDs(t *testing.T) {
+	for _, mark := range []string{"", "\ufeff"} {
+		_, err := decode(mark + `{"jsonrpc":"2.0","id":1,"id":"2","id":3,"id":4,"id":5,"result":{}}`)
+		var refusal *jsonrpc.DecodeError
+		want := []jsonrpc.ID{jsonrpc.IntegerID(1), jsonrpc.StringID("2"), jsonrpc.IntegerID(3), jsonrpc.IntegerID(4)}
+		if !errors.As(err, &refusal) || !slices.Equal(refusal.IDs, want) || !refusal.ID.IsZero() || !refusal.IsResponse() {
+			t.Errorf("%q: got %+v, want a response with %v", mark, refusal, want)
+		}
 	}
 }
 
@@ -319,6 +334,10 @@ func TestDecodeDoesNotCopy(t *testing.T) {
 		}
 		if at := strings.Index(string(frame), "[ 1 ]"); unsafe.SliceData(data) != &frame[at] {
 			t.Error("data was copied")
+		}
+		m, err = jsonrpc.Decode([]byte(`{"jsonrpc":"2.0","\u0069d":1,"x":[`+padding+`1],"method":"m","params" : [ 1 ] }`), jsonrpc.Limits{})
+		if err != nil || string(m.Params) != "[ 1 ]" || cap(m.Params) != len(m.Params) {
+			t.Errorf("params %q with capacity %d, %v", m.Params, cap(m.Params), err)
 		}
 	}
 }

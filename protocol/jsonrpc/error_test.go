@@ -12,7 +12,7 @@ import (
 // Guarantees: G-0017.12
 func TestErrorsMatchByCode(t *testing.T) {
 	err := fmt.Errorf("call: %w", &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such method", Data: []byte("1")})
-	if !errors.Is(err, &jsonrpc.Error{Code: -32601}) {
+	if !errors.Is(err, &jsonrpc.Error{Code: -32601}) || !errors.Is(err, &jsonrpc.Error{Code: -32601, Message: "other", Data: []byte("2")}) {
 		t.Error("the same code does not match")
 	}
 	if errors.Is(err, &jsonrpc.Error{Code: -32602}) || errors.Is(err, io.EOF) {

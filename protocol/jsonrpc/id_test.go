@@ -17,14 +17,15 @@ func TestIDKeepsItsTypeAndEveryDigit(t *testing.T) {
 		`0`, `7`, `-7`, `9007199254740993`, `9223372036854775807`, `-9223372036854775808`,
 		`9223372036854775808`, `18446744073709551615`, strings.Repeat("9", 64),
 		`""`, `"7"`, `"a\nb"`, `"\"\\"`, `"漢字"`, `"` + strings.Repeat("x", 1024) + `"`,
+		`"` + strings.Repeat(`\u0001`, 1024) + `"`, // 1024 bytes after unescaping
 	} {
 		id, err := jsonrpc.ParseID([]byte(literal))
 		if err != nil {
 			t.Errorf("ParseID(%s): %v", literal, err)
 			continue
 		}
-		if got := string(id.Append(nil)); got != literal {
-			t.Errorf("ParseID(%s) is written as %s", literal, got)
+		if got := string(id.Append(nil)); got != literal || len(got) > id.MaxSize() {
+			t.Errorf("ParseID(%s) is written as %s, with at most %d bytes", literal, got, id.MaxSize())
 		}
 	}
 }
