@@ -2,6 +2,7 @@ package share
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -147,6 +148,54 @@ func TestNetworksComeInTurn(t *testing.T) {
 	}
 	if p.Give(Client{Identity: "much"}, 19); !second.isGranted() || third.isGranted() {
 		t.Errorf("want that who holds 11 comes before its neighbour that holds 12")
+	}
+}
+
+// A client that holds much of what its /48 holds counts for four times that.
+//
+// Guarantees: G-0083.3, G-0083.7
+func TestOneOfANetworkCountsFourfold(t *testing.T) {
+	p, elsewhere, others := New(1000, 10, nil), Client{Identity: "elsewhere"}, Client{Identity: "others"}
+	p.Extend(neighbour(0), 100)
+	p.Extend(elsewhere, 200)
+	p.Extend(others, 700)
+	second, first := p.Claim(neighbour(0), 10), p.Claim(elsewhere, 10)
+	if p.Give(others, 225); !first.isGranted() || second.isGranted() {
+		t.Errorf("got %t for who holds 200 and %t for one of a /48 that holds 100, want true and false", first.isGranted(), second.isGranted())
+	}
+}
+
+// What the clients of a /48 have grows up to half of the pool for all of them together, and even the largest pieces are
+// free for them.
+//
+// Guarantees: G-0083.6, G-0083.7
+func TestGrowthOfANetwork(t *testing.T) {
+	p := NewLasting(800, 1)
+	if !p.Grow(neighbour(0), 300) || p.Grow(neighbour(1), 101) || !p.Grow(neighbour(1), 100) {
+		t.Error("want that two clients of a /48 grow up to 400 of 800 together")
+	}
+	p = New(math.MaxInt, math.MaxInt/2, nil)
+	p.Extend(Client{Identity: "other"}, math.MaxInt-100)
+	if !p.Take(neighbour(0), 100) {
+		t.Error("four pieces that are more than the whole pool are not free")
+	}
+}
+
+// Only a client without an identity, of a public address of IPv6, belongs to a /48.
+//
+// Guarantees: G-0083.7
+func TestWide(t *testing.T) {
+	for c, want := range map[Client]string{
+		{Network: "2001:db8:1:2::/64"}:                "2001:db8:1::/48",
+		{Identity: "a", Network: "2001:db8:1:2::/64"}: "invalid Prefix",
+		{Network: "fd00:1:2:3::/64"}:                  "invalid Prefix",
+		{Network: "fe80::/64"}:                        "invalid Prefix",
+		{Network: "192.0.2.1"}:                        "invalid Prefix",
+		{}:                                            "invalid Prefix",
+	} {
+		if got := c.Wide().String(); got != want {
+			t.Errorf("%+v: got %s, want %s", c, got, want)
+		}
 	}
 }
 

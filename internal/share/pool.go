@@ -334,7 +334,7 @@ func (p *Pool) grant(returned int) {
 		}
 		if !p.allows(a, c.n, p.free+p.kept, within) {
 			if within {
-				p.keep(min(p.kept+returned, p.kept+p.free, c.n))
+				p.keep(p.kept + min(returned, p.free)) // less than the claim, or it would be granted
 			}
 			return
 		}
@@ -342,7 +342,6 @@ func (p *Pool) grant(returned int) {
 		p.remove(a, 0)
 		p.hold(a, c.n)
 		close(c.granted)
-		returned = min(returned, p.free)
 	}
 	p.keep(0)
 }

@@ -114,6 +114,9 @@ func TestOnePieceIsKept(t *testing.T) {
 		if p.Take(Client{Identity: fmt.Sprint("late ", given)}, 1) {
 			t.Fatal("a later claim took what was kept for one piece")
 		}
+		if why := p.Refused(1); why != "there is no room for more" {
+			t.Fatalf("a later claim was refused because %s", why)
+		}
 	}
 	if !large.isGranted() {
 		t.Error("the claim of 100 was not granted after 100 were given back, want it granted")
@@ -162,6 +165,37 @@ func TestOldClaimsDoNotPassNewcomers(t *testing.T) {
 	if !newcomer.isGranted() || old.isGranted() {
 		t.Errorf("got %t for the newcomer and %t for the old claim, want true and false", newcomer.isGranted(), old.isGranted())
 	}
+
+	p = New(100, 10, nil)
+	p.Extend(Client{Identity: "others"}, 95)
+	old = p.Claim(greedy, 10) // it is within one piece, then no more, and then again
+	p.Extend(greedy, 5)
+	newcomer = p.Claim(other, 10)
+	if p.Give(greedy, 5); old.isGranted() || newcomer.isGranted() {
+		t.Fatal("a claim was granted for which there is no room")
+	}
+	p.Give(Client{Identity: "others"}, 5)
+	if !newcomer.isGranted() || old.isGranted() {
+		t.Errorf("got %t for the newcomer and %t for the older claim, want true and false", newcomer.isGranted(), old.isGranted())
+	}
+}
+
+// What is kept for a claim within one piece is free again when its client takes more, and the claim is above one piece.
+//
+// Guarantees: G-0083.2
+func TestKeptForNoLongerThanItIsOnePiece(t *testing.T) {
+	for name, more := range map[string]func(*Pool, Client, int) bool{"Take": (*Pool).Take, "Extend": (*Pool).Extend} {
+		p, waits, others := New(100, 10, nil), Client{Identity: "waits"}, Client{Identity: "others"}
+		p.Extend(others, 95)
+		claim := p.Claim(waits, 10)
+		p.Give(others, 3) // which is kept for the claim
+		if p.Take(Client{Identity: "early"}, 6) || !more(p, waits, 5) || !p.Take(Client{Identity: "late"}, 3) {
+			t.Errorf("%s: what was kept for a claim that is above one piece now is not free", name)
+		}
+		if claim.isGranted() || p.Held() != 100 {
+			t.Errorf("%s: the claim is granted: %t, and the pool holds %d of 100", name, claim.isGranted(), p.Held())
+		}
+	}
 }
 
 // In a pool of places that last, few clients cannot take the rest; a few places go to whom comes first.
@@ -180,6 +214,10 @@ func TestPlaces(t *testing.T) {
 	few := holders(NewPlaces(8), 1)[0]
 	if few.take(1); few.held != 8 {
 		t.Errorf("one client has %d of 8 places, want all", few.held)
+	}
+	nobody := NewPlaces(8)
+	if nobody.Claim(few.Client, 0) != nil || len(nobody.clients) > 0 {
+		t.Error("a claim of nothing waits, or leaves an account")
 	}
 	if unlimited := NewPlaces(math.MaxInt); !unlimited.Take(few.Client, 1<<40) || !unlimited.Take(few.Client, 1) {
 		t.Error("a pool without a limit refuses a client")
