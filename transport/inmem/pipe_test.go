@@ -289,10 +289,11 @@ func TestOpenPassesTheOtherEndToAccept(t *testing.T) {
 	send(t, link, 0, "1")
 	receiver.want(t, "frame 1")
 
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := from.Open(cancelled); !errors.Is(err, context.Canceled) {
-		t.Fatalf("Open with a cancelled context: got %v, want %v", err, context.Canceled)
+	enough := errors.New("enough")
+	cancelled, cancel := context.WithCancelCause(context.Background())
+	cancel(enough)
+	if _, err := from.Open(cancelled); !errors.Is(err, enough) {
+		t.Fatalf("Open with a cancelled context: got %v, want %v", err, enough)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -66,29 +67,32 @@ func TestAnAcceptedRequestMakesRoomForAnother(t *testing.T) {
 	})
 }
 
-// A server has ten seconds to accept a notification. Those behind it wait as long.
+// A server has ten seconds to accept a notification or a response. Those behind it wait as long.
 //
 // Guarantees: G-0034.5
 func TestANotificationIsAcceptedInTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		began, posted := time.Now(), new(atomic.Int64)
-		l, r := postingLink(t, func(r *http.Request) (*http.Response, error) {
-			if posted.Add(1) > 1 {
-				return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+	response := transport.Outbound{Tag: 1, Frame: []byte(`{"jsonrpc":"2.0","id":1,"result":{}}`), Route: transport.Route{Kind: jsonrpc.KindResult}}
+	for name, first := range map[string]transport.Outbound{"a notification": notification(1), "a response": response} {
+		bubble(t, func(t *testing.T) {
+			began, posted := time.Now(), new(atomic.Int64)
+			l, r := postingLink(t, func(r *http.Request) (*http.Response, error) {
+				if posted.Add(1) > 1 {
+					return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+				}
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
+			mustSend(t, l, first, notification(2))
+			failed := r.awaitFailure(t)
+			if took := time.Since(began); failed.Tag != 1 || took != postPatience {
+				t.Errorf("%s: message %d failed after %v, want 1 after %v", name, failed.Tag, took, postPatience)
 			}
-			<-r.Context().Done()
-			return nil, r.Context().Err()
+			if synctest.Wait(); posted.Load() != 2 {
+				t.Errorf("%s: %d messages were posted, want both", name, posted.Load())
+			}
+			l.Close(time.Minute)
 		})
-		mustSend(t, l, notification(1), notification(2))
-		failed := r.awaitFailure(t)
-		if took := time.Since(began); failed.Tag != 1 || took != postPatience {
-			t.Errorf("message %d failed after %v, want 1 after %v", failed.Tag, took, postPatience)
-		}
-		if synctest.Wait(); posted.Load() != 2 {
-			t.Errorf("%d messages were posted, want both", posted.Load())
-		}
-		l.Close(time.Minute)
-	})
+	}
 }
 
 // What has no connection when the link ends was not sent: neither what is being posted nor what is queued. The loss lists all of it,

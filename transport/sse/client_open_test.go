@@ -208,7 +208,12 @@ func TestALinkOutlivesItsOpening(t *testing.T) {
 			}
 			says(endpoint)(w, r)
 		},
-		post: func(_ http.ResponseWriter, r *http.Request) { posted <- r.Header.Get("X-Key") },
+		post: func(_ http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Cache-Control"); got != "" {
+				t.Errorf("a message is sent with Cache-Control %q, which is for the stream", got)
+			}
+			posted <- r.Header.Get("X-Key")
+		},
 	}
 	c := &Client{URL: s.serve(t), Header: http.Header{"X-Key": {"first"}}}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -113,7 +113,14 @@ func TestTheAuditorIsToldWhoComesTooLate(t *testing.T) {
 // message where one was read, and the time at which the request came in.
 func TestWhatTheAuditorIsTold(t *testing.T) {
 	large := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pad":"` + strings.Repeat("x", web.MaxInitialize) + `"}}`
-	virtually(t, HandlerOptions{MaxBody: 100_000, MaxSessions: 1, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }}, func(t *testing.T, s *site) {
+	identify := func(r *http.Request) string {
+		user := r.Header.Get("X-User")
+		if user == "late" {
+			sleep(time.Second)
+		}
+		return user
+	}
+	virtually(t, HandlerOptions{MaxBody: 100_000, MaxSessions: 1, Identify: identify}, func(t *testing.T, s *site) {
 		v := s.visit("X-User: ada")
 		link, _ := s.session(0)
 		link.Grant(transport.Main, 1)
@@ -130,6 +137,7 @@ func TestWhatTheAuditorIsTold(t *testing.T) {
 			"no session":                {"POST", s.url, "X-User: bob", ping, 400, "bob", "", "sessionId is missing: GET names the address to POST to"},
 			"another session":           {"POST", s.url + "?sessionId=1", "X-User: bob", ping, 404, "bob", "", "session not found"},
 			"another identity":          {"POST", v.endpoint, "X-User: bob", ping, 403, "bob", "", "the session belongs to another identity"},
+			"after a slow login":        {"POST", v.endpoint, "X-User: late", ping, 403, "late", "", "the session belongs to another identity"},
 			"too large":                 {"POST", v.endpoint, "X-User: ada", strings.Repeat(" ", 100_001), 413, "ada", "", "the body is above the limit of 100000 bytes"},
 			"empty":                     {"POST", v.endpoint, "X-User: ada", "", 400, "ada", "", "the body is empty"},
 			"too large to be the first": {"POST", v.endpoint, "X-User: ada", large, 413, "ada", "initialize", "initialize is above the limit of 65536 bytes"},
@@ -152,6 +160,11 @@ func TestWhatTheAuditorIsTold(t *testing.T) {
 			if allow := response.Header.Get("Allow"); (allow == "GET, POST") != (test.status == 405) {
 				t.Errorf("%s: got Allow: %q", name, allow)
 			}
+		}
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, httptest.NewRequest("GET", s.url, struct{ io.Reader }{strings.NewReader(ping)}))
+		if got := strings.TrimSpace(w.Body.String()); w.Code != 400 || got != "a GET has no body" {
+			t.Errorf("a GET whose body has no known length: got %d %q, want 400", w.Code, got)
 		}
 		s.refused = nil
 		began := time.Now()

@@ -278,7 +278,7 @@ func TestChildThatLeadsASession(t *testing.T) {
 	cmd.Env = append(os.Environ(), self.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setpgid: true}
 	r, w := mustPipe(t)
-	cmd.ExtraFiles = []*os.File{w}
+	cmd.ExtraFiles = append(make([]*os.File, 0, 2), w) // with room that is the program's
 	p := open(t, &Command{Cmd: cmd})
 	orphan := socket.accept(t)
 	if pid := p.Link.(*child).process.child.Pid; sessionOf(pid) != pid {
@@ -293,7 +293,7 @@ func TestChildThatLeadsASession(t *testing.T) {
 		t.Errorf("got %q, %v of the extra file, want its end", rest, err)
 	}
 	r.Close()
-	if len(cmd.ExtraFiles) != 1 || !cmd.SysProcAttr.Setpgid {
+	if len(cmd.ExtraFiles) != 1 || cmd.ExtraFiles[:2][1] != nil || !cmd.SysProcAttr.Setpgid {
 		t.Errorf("got the Cmd %+v, want it unchanged", cmd)
 	}
 }

@@ -5,9 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -172,17 +176,195 @@ func TestReadNamesTheWrongLine(t *testing.T) {
 	}
 }
 
-type failing struct{}
+type failing struct{ writes int }
 
-func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
+func (f *failing) Write([]byte) (int, error) {
+	f.writes++
+	return 0, fmt.Errorf("full, %d", f.writes)
+}
 
-// Writer returns its first error from then on.
+// Writer returns its first error from then on, and writes nothing more.
 func TestWriterKeepsItsFirstError(t *testing.T) {
-	w := transcript.NewWriter(failing{}, transcript.Options{})
+	to := new(failing)
+	w := transcript.NewWriter(to, transcript.Options{})
 	w.Observe(transcript.Entry{})
 	w.Observe(transcript.Entry{})
-	if err := w.Err(); err == nil || err.Error() != "full" {
-		t.Error(err)
+	if err := w.Err(); err == nil || err.Error() != "full, 1" || to.writes != 1 {
+		t.Errorf("got %v after %d writes, want the first error after one", err, to.writes)
+	}
+}
+
+// Writer rewrites frames in both directions, also those that are not JSON. A frame of up to 120 bytes is one line, as an error is always.
+func TestWhatAWriterWrites(t *testing.T) {
+	var text bytes.Buffer
+	w := transcript.NewWriter(&text, transcript.Options{Rewrite: func(frame []byte) []byte {
+		return bytes.ReplaceAll(frame, []byte("secret"), []byte("***"))
+	}})
+	short := `"` + strings.Repeat("x", 118) + `"`
+	for _, e := range []transcript.Entry{
+		{Kind: transcript.Sent, Link: 1, Frame: []byte(`{"a": "secret"}`)},
+		{Kind: transcript.Received, Link: 1, Frame: []byte(`{"b": "secret"}`)},
+		{Kind: transcript.StreamOpened, Link: 1, Stream: 1},
+		{Kind: transcript.Received, Link: 2, Frame: []byte("secret")},
+		{Kind: transcript.Sent, Link: 1, Frame: []byte(`[` + short[:117] + `"]`)},
+		{Kind: transcript.Sent, Link: 1, Frame: []byte(`[` + short[:118] + `"]`)},
+		{Kind: transcript.Skipped, Link: 1, Err: errors.New("too\n  long")},
+	} {
+		w.Observe(e)
+	}
+	want := `> {"a":"***"}
+< {"b":"***"}
+2<! "***"
+> [` + short[:117] + `"]
+> [
+    ` + short[:118] + `"
+  ]
+= skipped: too long
+`
+	if text.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &text, want)
+	}
+}
+
+// Read takes lines of other systems and a last one without an end, keeps the colons of a reason, and leaves out what was refused of the same link
+// only. It returns the error of its reader.
+func TestWhatIsRead(t *testing.T) {
+	broken := errors.New("broken")
+	text := "= opened\r\n\t\n> {}\r\n2> []\n= refused: busy\n2= lost: a:b: c\n< {}"
+	for name, r := range map[string]io.Reader{"all": strings.NewReader(text), "broken": io.MultiReader(strings.NewReader(text+"\n"), iotest.ErrReader(broken))} {
+		entries, err := transcript.Read(r)
+		if name == "broken" && err != broken || name == "all" && err != nil {
+			t.Errorf("%s: got %v", name, err)
+		}
+		var all []string
+		for _, e := range entries {
+			all = append(all, fmt.Sprintf("%d %s %s %v", e.Link, e.Kind, e.Frame, e.Err))
+		}
+		if got, want := strings.Join(all, ", "), "1 opened  <nil>, 2 sent [] <nil>, 2 lost  a:b: c, 1 received {} <nil>"; got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	if _, err := transcript.Read(strings.NewReader("0> {}\n")); err == nil {
+		t.Error("a link of the number 0 is read")
+	}
+}
+
+// A scripted link notes what is sent, and a listener what it is told.
+type (
+	scripted struct {
+		transport.Link
+		note    func(string, ...any)
+		to      transport.Receiver
+		refuses error
+	}
+	listener struct{ note func(string, ...any) }
+)
+
+func (l *scripted) Bind(to transport.Receiver) { l.to = to }
+
+func (l *scripted) Send(o transport.Outbound) error {
+	l.note("link: sent %s", o.Frame)
+	return l.refuses
+}
+
+func (l listener) Receive(in transport.Inbound) { l.note("received %s %v", in.Frame, in.Err) }
+func (l listener) StreamOpened(s transport.Stream, tag transport.Tag) {
+	l.note("stream %d of %d", s, tag)
+}
+func (l listener) StreamLost(loss transport.StreamLoss) { l.note("stream lost %d", loss.Stream) }
+func (l listener) Writable()                            { l.note("writable") }
+func (l listener) Failed(f transport.Failure)           { l.note("failed %d", f.Tag) }
+func (l listener) Doubt(tag transport.Tag, why error)   { l.note("doubt %d: %v", tag, why) }
+func (l listener) Ended()                               { l.note("ended") }
+func (l listener) Lost(loss transport.Loss)             { l.note("lost: %v", loss.Reason) }
+
+// A tap reports all that is known of each frame and event: what is sent before the link has it, and the rest before the receiver has it.
+func TestWhatATapReports(t *testing.T) {
+	var all []string
+	note := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	gone, link := errors.New("gone"), &scripted{note: note}
+	tapped := transcript.TapLink(link, 3, func(e transcript.Entry) {
+		note("tap %d: %s, stream %d, frame %s, %v, unsent %v, tag %d", e.Link, e.Kind, e.Stream, e.Frame, e.Err, e.Unsent, e.Tag)
+	})
+	tapped.Bind(listener{note})
+	_ = tapped.Send(transport.Outbound{Stream: 2, Tag: 7, Frame: []byte("1")})
+	link.refuses = gone
+	if err := tapped.Send(transport.Outbound{Tag: 8, Frame: []byte("2")}); err != gone {
+		t.Errorf("Send returned %v, want %v", err, gone)
+	}
+	link.to.Receive(transport.Inbound{Stream: 2, Frame: []byte("3")})
+	link.to.Receive(transport.Inbound{Err: gone})
+	link.to.StreamOpened(4, 7)
+	link.to.StreamLost(transport.StreamLoss{Stream: 4, Reason: gone})
+	link.to.Writable()
+	link.to.Failed(transport.Failure{Tag: 7, Err: gone, Unsent: true})
+	link.to.Failed(transport.Failure{Tag: 8, Err: gone})
+	link.to.(transport.Doubter).Doubt(9, gone)
+	link.to.Ended()
+	link.to.Lost(transport.Loss{Reason: gone, Unsent: []transport.Tag{5}})
+	want := `tap 3: opened, stream 0, frame , <nil>, unsent [], tag 0
+tap 3: sent, stream 2, frame 1, <nil>, unsent [], tag 7
+link: sent 1
+tap 3: sent, stream 0, frame 2, <nil>, unsent [], tag 8
+link: sent 2
+tap 3: refused, stream 0, frame 2, gone, unsent [], tag 8
+tap 3: received, stream 2, frame 3, <nil>, unsent [], tag 0
+received 3 <nil>
+tap 3: skipped, stream 0, frame , gone, unsent [], tag 0
+received  gone
+tap 3: stream opened, stream 4, frame , <nil>, unsent [], tag 7
+stream 4 of 7
+tap 3: stream lost, stream 4, frame , gone, unsent [], tag 0
+stream lost 4
+writable
+tap 3: failed, stream 0, frame , gone, unsent [7], tag 7
+failed 7
+tap 3: failed, stream 0, frame , gone, unsent [], tag 8
+failed 8
+doubt 9: gone
+tap 3: ended, stream 0, frame , <nil>, unsent [], tag 0
+ended
+tap 3: lost, stream 0, frame , gone, unsent [5], tag 0
+lost: gone`
+	if got := strings.Join(all, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// refusing fails the first Open.
+type refusing struct {
+	transport.Transport
+	opens int
+}
+
+func (r *refusing) Open(ctx context.Context) (transport.Link, error) {
+	if r.opens++; r.opens == 1 {
+		return nil, errors.New("not yet")
+	}
+	return r.Transport.Open(ctx)
+}
+
+func (r *refusing) Unwrap() transport.Transport { return r.Transport }
+
+// A tap keeps the facts about its transport, and counts the links that were opened.
+func TestTheLinksOfATap(t *testing.T) {
+	var opened []int
+	tapped := transcript.Tap(&refusing{Transport: inmem.New(func(peer transport.Link) { peer.Bind(peertest.Ignore{}) }, inmem.Options{})}, func(e transcript.Entry) {
+		if e.Kind == transcript.Opened {
+			opened = append(opened, e.Link)
+		}
+	})
+	if !transport.TraitsOf(tapped).OpensAtOnce {
+		t.Error("the facts about the transport are lost")
+	}
+	for range 3 {
+		if link, err := tapped.Open(t.Context()); err == nil {
+			link.Bind(peertest.Ignore{})
+			link.Close(0)
+		}
+	}
+	if !slices.Equal(opened, []int{1, 2}) {
+		t.Errorf("the links %v were opened, want 1 and 2", opened)
 	}
 }
 

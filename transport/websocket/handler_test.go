@@ -39,18 +39,20 @@ func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, errors.ErrUnsupported
 }
 
+// shakes returns the request of a handshake, with some headers changed.
+func shakes(changes ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/mcp", nil)
+	for _, line := range append([]string{"Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: other, mcp"}, changes...) {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+	}
+	return r
+}
+
 // A handshake that is not allowed, or is none of a client of MCP, is refused before a server learns of it. The Auditor learns of it.
 //
 // Guarantees: G-0108.2
 func TestHandshakesThatAreRefused(t *testing.T) {
-	shakes := func(changes ...string) *http.Request {
-		r := httptest.NewRequest(http.MethodGet, "http://localhost/mcp", nil)
-		for _, line := range append([]string{"Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: other, mcp"}, changes...) {
-			name, value, _ := strings.Cut(line, ": ")
-			r.Header.Set(name, value)
-		}
-		return r
-	}
 	twice := func(r *http.Request, name string) *http.Request {
 		r.Header.Add(name, r.Header.Get(name))
 		return r
@@ -89,6 +91,84 @@ func TestHandshakesThatAreRefused(t *testing.T) {
 		if response.Code != c.status || len(a.refused) != 1 || a.refused[0].Status != c.status || a.refused[0].Denied != (c.status == http.StatusForbidden) {
 			t.Errorf("%s: got %d %s, and told %+v", name, response.Code, response.Body, a.refused)
 		}
+	}
+}
+
+// The Auditor learns who is refused once that is known, and since when. What is refused takes no place.
+//
+// Guarantees: G-0108.2, G-0108.5
+func TestTheAuditorIsToldWhoIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := new(auditor)
+		h := NewHandler(a, HandlerOptions{MaxSessions: 1, Identify: func(r *http.Request) string {
+			<-time.NewTimer(time.Second).C // a slow login
+			return r.Header.Get("X-User")
+		}})
+		refuse := func(user, why string) {
+			t.Helper()
+			began := time.Now()
+			h.ServeHTTP(hijackable{httptest.NewRecorder()}, shakes("X-User: "+user))
+			told := a.refused[len(a.refused)-1]
+			if told.Origin.Identity != user || told.Status != http.StatusServiceUnavailable || told.Err.Error() != why || !told.Since.Equal(began) {
+				t.Errorf("the Auditor was told %+v of %q, want %q of %q since %v", told, told.Origin.Identity, why, user, began)
+			}
+		}
+		a.acceptFunc = func(transport.Link) { refuse("bob", "no more connections are possible for this client now") } // it takes no link
+		for range 2 {
+			refuse("ada", "shutting down")
+		}
+		if err := h.Close(0); err != nil {
+			t.Error(err)
+		}
+		refuse("eve", "shutting down")
+	})
+}
+
+// A keeper is a ResponseWriter that keeps the status until something is written, as that of gin does.
+type keeper struct {
+	http.ResponseWriter
+	status int
+}
+
+func (k *keeper) WriteHeader(status int) { k.status = status }
+
+func (k *keeper) WriteHeaderNow() { k.ResponseWriter.WriteHeader(k.status) }
+
+func (k *keeper) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+// A client learns at once that it is connected, also if the ResponseWriter keeps the status.
+//
+// Guarantees: G-0108.1
+func TestAResponseWriterThatKeepsTheStatus(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		p, links := make(pipes), make(chan transport.Link, 1)
+		h := NewHandler(acceptFunc(func(link transport.Link) { links <- newLater(link) }), HandlerOptions{})
+		p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&keeper{ResponseWriter: w}, r) }))
+		client, _ := p.connect(t)
+		got := record(<-links, 1)
+		if client.send(ws.MessageText, "1"); got.next(t) != "1" {
+			t.Error("want the message of the client")
+		}
+		if err := h.Close(0); err != nil {
+			t.Error(err)
+		}
+		client.CloseNow()
+	})
+}
+
+// If the Acceptor panics, the link that it has taken is lost.
+func TestAnAcceptorThatPanics(t *testing.T) {
+	var got *recorder
+	h := NewHandler(acceptFunc(func(link transport.Link) {
+		got = record(link, 0)
+		panic("no server")
+	}), HandlerOptions{})
+	func() {
+		defer func() { _ = recover() }()
+		h.ServeHTTP(hijackable{httptest.NewRecorder()}, shakes())
+	}()
+	if err := got.lost(t); err != transport.ErrClosed {
+		t.Errorf("lost for %v, want %v", err, transport.ErrClosed)
 	}
 }
 
@@ -186,11 +266,25 @@ func TestWhatOneClientHasServed(t *testing.T) {
 	})
 }
 
-// What a client leaves unread beyond its share, on all its connections, is refused to the sender. There is room again when the connections have ended.
+// What a client leaves unread beyond its share, on all its connections, is refused to the sender. There is room again for what it has read, and when
+// the connections have ended.
 //
 // Guarantees: G-0108.5
 func TestWhatOneClientLeavesUnread(t *testing.T) {
 	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		reader, _ := p.connect(t)
+		link := <-links
+		got := record(link, 0)
+		for n := range 40 {
+			if err := link.Send(transport.Outbound{Frame: make([]byte, 1<<20)}); err != nil {
+				t.Fatalf("after %d MiB that the client has read: %v", n, err)
+			}
+			if _, _, err := reader.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reader.CloseNow()
+		<-got.losses
 		for range 3 {
 			taken, lost := 0, make([]*recorder, 2)
 			var err error
@@ -265,6 +359,27 @@ func TestAMessageWaitsForAPlace(t *testing.T) {
 		}
 		client.CloseNow()
 		<-written
+	})
+	// What it has waited for a place does not count as time that the client has taken.
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		p.fill(t, links)
+		<-time.NewTimer(15 * time.Second).C
+		client, _ := p.connect(t)
+		defer client.CloseNow()
+		got := record(<-links, 1)
+		message, err := client.Writer(t.Context(), ws.MessageText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the first of which waits until the others have lost their places
+			if _, err := message.Write(make([]byte, large)); err != nil {
+				t.Fatal(err)
+			}
+			<-time.NewTimer(14 * time.Second).C
+		}
+		if err := message.Close(); err != nil || len(got.next(t)) != 2*large {
+			t.Errorf("the message is not delivered: %v", err)
+		}
 	})
 }
 

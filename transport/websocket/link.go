@@ -194,9 +194,7 @@ func (l *link) deliver(kind ws.MessageType, message io.Reader) error {
 	if in.Room, err = l.share.serve(len(frame)); err != nil {
 		return err
 	}
-	if !l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) && in.Room != nil {
-		in.Room.Release()
-	}
+	l.recv.Tell(func(to transport.Receiver) { to.Receive(in) }) // the loss is reported after the last message
 	return nil
 }
 
