@@ -267,6 +267,22 @@ func TestStoreReturnsPages(t *testing.T) {
 	}
 }
 
+// What a store has returned does not change when it drops the events.
+func TestReturnedEventsAreTheCallers(t *testing.T) {
+	m := &MemoryStore{MaxBytes: 1000}
+	m.Append("a", StoredEvent{Stream: 1, Index: 1, Data: []byte("1")})
+	events, err := m.After(t.Context(), "a", 1, 0, 1<<20)
+	if err != nil || len(events) != 1 {
+		t.Fatalf("got %+v, %v; want one event", events, err)
+	}
+	for n := range uint64(20) {
+		m.Append("a", stored(2, n+1, 200))
+	}
+	if string(events[0].Data) != "1" {
+		t.Errorf("the event became %+v", events[0])
+	}
+}
+
 // Events expire when they reach their age, without a request for them. An empty store
 // has no timer.
 //

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,6 +30,7 @@ func TestWhatAnAuditorHears(t *testing.T) {
 		"no message":         {"{", []string{"X-User: ada"}, 400, false, "ada", []string{""}},
 		"an unknown session": {echoBody, []string{"X-User: ada", headerSession + ": x"}, 404, false, "ada", []string{"echo"}},
 		"a batch of one":     {"[" + echoBody + "," + notification("n") + "]", []string{"X-User: ada", headerSession + ": x"}, 404, false, "ada", []string{"echo", "n"}},
+		"a malformed one":    {"[" + echoBody + `,{"jsonrpc":"2.0","id":8,"method":1}]`, []string{"X-User: ada", headerSession + ": x"}, 404, false, "ada", []string{"echo", "8"}},
 		"no session":         {legacyHold(""), []string{"X-User: ada"}, 400, false, "ada", []string{"hold"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +48,9 @@ func TestWhatAnAuditorHears(t *testing.T) {
 			for _, r := range audit.all {
 				method := ""
 				if r.Message != nil {
-					method = r.Message.Method
+					if method = r.Message.Method; method == "" {
+						method = fmt.Sprint(r.Message.ID)
+					}
 				}
 				methods = append(methods, method)
 				if r.Origin == nil || r.Origin.RemoteAddr != "192.0.2.1:1234" || r.Origin.Identity != test.identity {

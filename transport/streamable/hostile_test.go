@@ -433,8 +433,8 @@ func TestOverload(t *testing.T) {
 		<-p
 		begun := time.Now()
 		w, done := b.serve(t.Context(), "POST", `{"jsonrpc":"2.0","method":"n"}`, session)
-		if <-done; w.Code != 503 || time.Since(begun) != roomPatience || w.Header().Get("Retry-After") != soon {
-			t.Errorf("a notification that is not taken: got %d after %v", w.Code, time.Since(begun))
+		if <-done; w.Code != 503 || time.Since(begun) != roomPatience || w.Header().Get("Retry-After") != soon || !strings.Contains(w.Body.String(), "not taken") {
+			t.Errorf("a notification that is not taken: got %d %s after %v", w.Code, w.Body, time.Since(begun))
 		}
 	})
 	s := newSite(t, HandlerOptions{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -43,7 +44,7 @@ func (b *dripBody) Read(p []byte) (int, error) {
 	if wait := time.Until(b.deadline); part.after > wait {
 		pass(wait)
 		part.after -= wait
-		return 0, os.ErrDeadlineExceeded
+		return 0, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded} // as net/http does
 	}
 	pass(part.after)
 	part.after = 0

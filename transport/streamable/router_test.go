@@ -3,6 +3,7 @@ package streamable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -243,6 +244,73 @@ func TestForwardingMarkCannotBeRemoved(t *testing.T) {
 			t.Errorf("Connection: %q: the other node got %v, want the mark, and X-Mine unless it is listed", listed, got)
 		}
 	}
+}
+
+// What says that a node has checked a request cannot be removed either, and is not forgotten by a node that does not say so.
+func TestTheMarkOfAChecksIsKept(t *testing.T) {
+	for _, listed := range []string{"Mcp-Session-Checked", "close, mcp-session-checked"} {
+		checked, r := true, newRequest("GET", "", "Connection: "+listed)
+		forward(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get(headerChecked) != "1" || strings.Contains(strings.ToLower(r.Header.Get("Connection")), "checked") {
+				t.Errorf("the other node got %v, want the mark, which no proxy removes", r.Header)
+			}
+			w.WriteHeader(http.StatusMisdirectedRequest)
+		}), httptest.NewRecorder(), r, nil, &checked)
+		if !checked {
+			t.Error("that a node has checked the request is forgotten")
+		}
+	}
+}
+
+// The nodes of as many sessions are remembered as there may be, and of those that are asked for again nobody is forgotten.
+func TestOwnersAreBounded(t *testing.T) {
+	var o owners
+	for n := range mostOwners {
+		o.put(fmt.Sprint(n), "there")
+	}
+	o.put("0", "elsewhere")
+	for n := range mostOwners {
+		if o.get(fmt.Sprint(n)) == "" {
+			t.Fatalf("the node of session %d is forgotten", n)
+		}
+	}
+	if o.put("new", "there"); len(o.of) != mostOwners || o.get("new") != "there" || o.get("new") == o.get("none") {
+		t.Errorf("%d nodes are remembered, and %q for the last session", len(o.of), o.get("new"))
+	}
+}
+
+// A request whose client leaves says nothing of its node, before or after the refusal of a connection, and its body is closed.
+//
+// Guarantees: G-0043.4
+func TestForwardedRequestsThatAreCancelledDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed, leave := 0, func() {}
+		d := &dials{by: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if leave(); r.Context().Err() != nil {
+				return nil, r.Context().Err()
+			}
+			return nil, errRefused
+		})}
+		send := func(ctx context.Context) error {
+			r := newRequest("POST", "{}").WithContext(ctx)
+			r.Body = closingBody{r.Body, func() { closed++ }}
+			_, err := d.RoundTrip(r)
+			return err
+		}
+		send(t.Context())
+		left, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := send(left); !errors.Is(err, context.DeadlineExceeded) || closed != 1 {
+			t.Errorf("a request that waited got %v, and %d bodies were closed, want 1", err, closed)
+		}
+		pass(2 * dialPause)
+		left, leave = context.WithCancel(t.Context())
+		send(left)
+		leave = func() {}
+		if err := send(t.Context()); !errors.Is(err, errNodeGone) || !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("the second refusal: got %v, want %v with its cause", err, errNodeGone)
+		}
+	})
 }
 
 // A roundTripper answers requests without a socket.

@@ -67,8 +67,8 @@ func TestRestoreReplaysTheHandshake(t *testing.T) {
 		if string(p.received[0].Frame) != initializeBody("2025-11-25") {
 			t.Errorf("the server got %s, want the initialize of the client", p.received[0].Frame)
 		}
-		if network := transport.LinkTraitsOf(p.link).Network; network.Session != session {
-			t.Errorf("the link has the session %q, want %q", network.Session, session)
+		if network := transport.LinkTraitsOf(p.link).Network; network != (transport.Network{HTTP: "1.1", Session: session}) {
+			t.Errorf("the link tells of %+v, want HTTP 1.1 and the session %q", network, session)
 		}
 		r, owner, _ := store.shared.record(session)
 		if owner != "here" || string(r.State) != `{"level":"info"}` || r.Streams != 2*numbersStep || r.Version != "2025-11-25" || r.Identity != "ada" {
@@ -164,6 +164,24 @@ func TestOneRestoreAtATimeWhoeverAsks(t *testing.T) {
 		all.Wait()
 		if takes := store.of("Take"); len(takes) != 1 {
 			t.Errorf("the store was asked %d times, want once: %+v", len(takes), takes)
+		}
+	})
+}
+
+// A session is restored although the client that has asked for it first leaves meanwhile: others may want it, too.
+//
+// Guarantees: G-0073.5
+func TestARestoreGoesOnWithoutItsClient(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		session := moved(t, store.shared, "")
+		ctx, leave := context.WithCancel(t.Context())
+		store.taking = func(taking context.Context, _ string) error {
+			leave()
+			return taking.Err()
+		}
+		_, done := b.serve(ctx, "POST", echoBody, headerSession+": "+session)
+		if <-done; !b.handler.table.has(session) {
+			t.Error("the session is not here")
 		}
 	})
 }

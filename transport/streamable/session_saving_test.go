@@ -32,6 +32,27 @@ func (b *bench) begin(lines ...string) (session string, p *peer) {
 
 func keeper(p *peer) transport.Keeper { return p.link.(transport.Keeper) }
 
+// After a session has ended here, or another node has it, it is not saved any more, even if its server has begun it just then.
+//
+// Guarantees: G-0073.1
+func TestNothingIsSavedOfASessionThatIsOver(t *testing.T) {
+	store := NewSharedStore().Node("here")
+	s := newSavings(&HandlerOptions{Sessions: store, SessionIdle: time.Hour, MaxSessions: 1})
+	defer s.close()
+	for name, end := range map[string]func(*savedSession){
+		"ended": func(k *savedSession) { k.end(false) }, "goes on": func(k *savedSession) { k.end(true) }, "lost": (*savedSession).lose,
+	} {
+		k := s.resume(name, SessionRecord{})
+		end(k)
+		k.serve("2025-11-25")
+		k.keep([]byte("{}"))
+		k.saveAgain()
+		if saves := store.of("Save"); len(saves) > 0 {
+			t.Errorf("%s: got %+v, want no Save", name, saves)
+		}
+	}
+}
+
 // A session is stored when initialize was answered: with the request as it was sent, the
 // identity and the revision. A session that is refused, or whose client was not there for the
 // answer, is not.
