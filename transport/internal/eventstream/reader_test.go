@@ -56,6 +56,7 @@ func TestReaderFollowsTheStandard(t *testing.T) {
 		"half a byte order mark":          {"\xef\xbbdata: a\n\ndata: b\n\n", []Event{message("", "b")}},
 		"lines are joined":                {"data: a\ndata:\ndata: b\n\n", []Event{message("", "a\n\nb")}},
 		"lines of both are joined":        {"data: a\r\ndata: b\r\ndata\rdata: c\n\r\n", []Event{message("", "a\nb\n\nc")}},
+		"one space of an id is taken":     {"id:  1 \ndata: a\n\n", []Event{message(" 1 ", "a")}},
 		"one space is taken":              {"data:  a\n\ndata:b\n\n", []Event{message("", " a"), message("", "b")}},
 		"data without a colon":            {"data\ndata\n\n", []Event{message("", "\n")}},
 		"a longer name":                   {"database: a\nid: 1\n\n", []Event{{Type: "message", ID: "1"}}},
@@ -220,8 +221,9 @@ func TestReaderResumes(t *testing.T) {
 // Append writes the shortest text of an event, because proxies and logs show it.
 func TestAppendWritesNoMoreThanItMust(t *testing.T) {
 	for want, e := range map[string]Event{
-		"data: a\n\n": {Data: []byte("a")},
-		"data: b\n\n": {Type: "message", Data: []byte("b")},
+		"data: a\n\n":           {Data: []byte("a")},
+		"retry: 10\ndata: \n\n": {Retry: 10 * time.Millisecond},
+		"data: b\n\n":           {Type: "message", Data: []byte("b")},
 		"event: x\nid: 1\nretry: 1500\ndata: c\n\n":     {Type: "x", ID: "1", Retry: 1500 * time.Millisecond, Data: []byte("c")},
 		"data: \ndata: a\ndata: b\ndata: c\ndata: \n\n": {Data: []byte("\na\rb\nc\r")},
 		"data: \ndata: d\n\n":                           {Data: []byte("\rd")},
@@ -419,6 +421,14 @@ func TestReaderKnowsTheEnd(t *testing.T) {
 	r.Reset(iotest.DataErrReader(strings.NewReader(event)), 100)
 	if _, err := r.Next(); err != nil || !r.Ended() {
 		t.Errorf("got %v, ended %t, want an event, and the end with it", err, r.Ended())
+	}
+	r.Reset(iotest.ErrReader(errors.New("broken")), 100)
+	if _, err := r.Next(); err == nil || r.Ended() {
+		t.Errorf("got %v, ended %t, want an error that is no end", err, r.Ended())
+	}
+	r.Reset(strings.NewReader(event), 0)
+	if _, err := r.Next(); !errors.As(err, new(*transport.OversizedError)) {
+		t.Errorf("got %v, want an event above the limit of this stream", err)
 	}
 }
 

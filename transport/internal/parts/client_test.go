@@ -3,6 +3,7 @@ package parts_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ type link struct {
 	queued bool          // until something is posted
 	cancel chan struct{} // closed when the requests are cancelled
 	waits  time.Duration // how long answers are awaited
+	others error         // what EndOthers leaves
 
 	mu     sync.Mutex
 	steps  []string
@@ -52,7 +54,7 @@ func (l *link) Gone() {
 
 func (l *link) EndOthers(error) error {
 	l.step("others")
-	return nil
+	return l.others
 }
 
 func (l *link) Lost(loss transport.Loss) {
@@ -106,6 +108,52 @@ func TestTheEndOfAClient(t *testing.T) {
 		}
 	})
 }
+
+// Once the peer is lost, Close does not wait until what is queued was sent. What it leaves behind, it names: other links, and requests
+// that do not return.
+//
+// Guarantees: G-0014.6
+func TestALossDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, begun, release := newLink(), time.Now(), make(chan struct{})
+		l.queued, l.others = true, errors.New("another link")
+		l.Mu.Lock()
+		l.Run(func() { <-release })
+		l.Mu.Unlock()
+		time.AfterFunc(time.Second, func() { l.EndFor(errors.New("broken")) })
+		err := l.Close(time.Minute, func() {})
+		if took := time.Since(begun); took != 6*time.Second || l.losses[0].Reason != transport.ErrClosed {
+			t.Errorf("after %v lost %+v, want %v, and 5 s for the request to return", took, l.losses, transport.ErrClosed)
+		}
+		if !errors.Is(err, l.others) || !strings.Contains(err.Error(), "has not returned") {
+			t.Errorf("Close returned %v, want the other link and the request", err)
+		}
+		close(release)
+	})
+}
+
+// A receiver that wraps a Runner lends it.
+func TestAWrappedRunner(t *testing.T) {
+	for _, lends := range []bool{true, false} {
+		var to transport.Receiver = newLink()
+		if lends {
+			to = running{Receiver: to}
+		}
+		var r parts.Receiver
+		if r.Bind(wrapping{to}); r.Lends() != lends {
+			t.Errorf("it lends a Runner: %t, want %t", r.Lends(), lends)
+		}
+	}
+}
+
+type running struct {
+	transport.Receiver
+	transport.Runner
+}
+
+type wrapping struct{ transport.Receiver }
+
+func (w wrapping) Unwrap() transport.Receiver { return w.Receiver }
 
 // Nothing is cancelled while the link waits for answers that may still come, or for what is queued while the grace
 // of Close lasts.

@@ -51,12 +51,16 @@ func TestClientWorkersLinger(t *testing.T) {
 			}
 			all.Wait()
 		}
-		for range 3 {
+		for n := range 3 {
+			// They stay while there is work again and again, however often the time of lingering has passed.
+			if running, idle := counts(); n > 0 && (running != 2 || idle != 2) {
+				t.Errorf("before burst %d: got %d goroutines of which %d wait, want 2 that wait", n, running, idle)
+			}
 			burst(2)
 			if running, idle := counts(); running != 2 || idle != 2 {
 				t.Errorf("got %d goroutines of which %d wait, want 2 that wait", running, idle)
 			}
-			<-time.NewTimer(lingering / 2).C
+			<-time.NewTimer(lingering/2 + 1).C
 		}
 		burst(2 * maxIdle)
 		if running, idle := counts(); running != maxIdle || idle != maxIdle {
