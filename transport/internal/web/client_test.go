@@ -29,6 +29,7 @@ func TestSameHostComparesOrigins(t *testing.T) {
 		{"http://host/", "http://host.evil.example/", false},
 		{"http://[::1]/", "http://[::2]/", false},
 		{"http://host:80/", "https://host:443/", false},
+		{"http://host:8443/", "https://host:8443/", false},
 	} {
 		a, errA := url.Parse(c.a)
 		b, errB := url.Parse(c.b)
