@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -62,6 +63,7 @@ func TestHowOftenAConnectionLooksForItsLogin(t *testing.T) {
 		looks(time.Second-1, false)
 		looks(1, true)
 		looks(time.Minute, true)
+		<-time.NewTimer(time.Second / 2).C
 		l.note()
 		if !l.seen.Load() {
 			t.Error("a login that was noted was not seen")
@@ -94,5 +96,18 @@ func TestWhichTokensAreNew(t *testing.T) {
 		if isNew != c.isNew || has != c.has {
 			t.Errorf("%d, with %q: new %t, and now it has %q; want %t and %q", i, c.given, isNew, has, c.isNew, c.has)
 		}
+	}
+}
+
+// A login of a user has the store that it must have, and none of what would log in without his browser.
+func TestWhatALoginOfAUserTakesOver(t *testing.T) {
+	of := auth.Options{Grant: auth.ClientCredentials{}, Interact: func(context.Context, auth.Interaction) (*url.URL, error) { return nil, nil }}
+	d := desk{given: &UserLogins{For: func(*mcpjson.Server) (auth.Options, error) { return of, nil }}}
+	if _, err := d.options(&mcpjson.Server{}, "ada"); !errors.Is(err, errNoStore) {
+		t.Errorf("without a store: %v", err)
+	}
+	of.Store = auth.NewMemory()
+	if o, err := d.options(&mcpjson.Server{}, "ada"); err != nil || o.Principal != "ada" || o.Grant != nil || o.Interact != nil || o.Store != of.Store {
+		t.Errorf("%+v, %v", o, err)
 	}
 }

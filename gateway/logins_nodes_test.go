@@ -1,17 +1,24 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authfile"
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -75,6 +82,72 @@ func TestALoginAtAnotherGateway(t *testing.T) {
 	}
 }
 
+// A login that is removed from the store, as by another gateway, is missed after a second: where its user has logged in, and where it was found in the store.
+//
+// Guarantees: G-0102.13
+func TestALoginThatIsRemovedFromTheStore(t *testing.T) {
+	const entry = `{"login":"user"}`
+	v := newVault(t, protocol.Latest, entry, authtest.Options{})
+	w := v.another(entry)
+	pages := 0
+	there := w.connect(protocol.Latest, "ada", nil)
+	here := v.connect(protocol.Latest, "ada", func(page string) string {
+		if pages++; pages > 1 {
+			return protocol.ElicitDecline
+		}
+		v.visit(page)
+		return protocol.ElicitAccept
+	})
+	if page := pageIn(w.call(there, "ada")); page == "" {
+		t.Error("she is logged in")
+	}
+	calls := map[string]func() *protocol.CallToolResult{
+		"where she has logged in": func() *protocol.CallToolResult { return v.call(here, "ada") },
+		"at another gateway":      func() *protocol.CallToolResult { return w.call(there, "ada") },
+	}
+	for _, at := range []string{"where she has logged in", "at another gateway"} {
+		if result := calls[at](); result.IsError {
+			t.Error(at, result.Content.Text())
+		}
+	}
+	login := auth.Key{Resource: v.as.Resource(), Principal: person("ada").Identity()}
+	failOn(t, v.logins.Locked(t.Context(), login, func(*auth.Entry) (*auth.Entry, error) { return nil, nil }))
+	for at, call := range calls {
+		for began := time.Now(); !call().IsError; {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%s, the login is used on", at)
+			}
+		}
+	}
+}
+
+// A connection goes on although its user has no login, since its server wants none. Once he has been seen to have one, he is missed.
+//
+// Guarantees: G-0102.13
+func TestAConnectionWhoseServerWantsNoLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, of := auth.NewMemory(), auth.Key{Resource: "https://a.example/mcp", Principal: "ann"}
+		i := new(isle)
+		i.fleet = newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{}, gateway.Options{UserLogins: &gateway.UserLogins{For: func(*mcpjson.Server) (auth.Options, error) {
+			return auth.Options{Store: store, Resource: of.Resource}, nil
+		}}}, load(t, `{"mcpServers":{}}`))
+		i.each = func() *server.Server { return newKeeper().Server }
+		i.apply(load(t, entryOf(of.Resource, `{"login":"user"}`)))
+		ann := i.clientOf("ann", protocol.LatestLegacy)
+		callKeep(t, ann)
+		for _, c := range []struct {
+			about, want string
+			login       *auth.Entry
+		}{{"without a login", "x", nil}, {"with one", "x", &auth.Entry{Issuer: "https://as.example", Grant: "authorization_code"}}, {"without the one that was seen", "", nil}} {
+			failOn(t, store.Locked(t.Context(), of, func(*auth.Entry) (*auth.Entry, error) { return c.login, nil }))
+			pass(2 * time.Second)
+			if got, err := client.Call[string](t.Context(), ann, "a__read", nil); err != nil || got != c.want {
+				t.Errorf("%s, the server has kept %q, %v; want %q", c.about, got, err, c.want)
+			}
+		}
+	})
+}
+
 // A link leads to the server that the file has, and not to one that it had under the same name.
 //
 // Guarantees: G-0102.1
@@ -89,5 +162,27 @@ func TestALinkToAServerThatHasChanged(t *testing.T) {
 	failOn(t, err)
 	if after := pageIn(v.call(ada, "ada")); after == "" || after == before {
 		t.Errorf("the page before: %s, after: %s", before, after)
+	}
+}
+
+// A page names the host of its server, with the port. After its end, a gateway serves no page, and nobody logs in by one that it has told.
+//
+// Guarantees: G-0102.1
+func TestPagesOfAGatewayThatHasEnded(t *testing.T) {
+	v := newVault(t, protocol.Latest, `{"login":"user"}`, authtest.Options{})
+	page := pageIn(v.call(v.connect(protocol.Latest, "ada", nil), "ada"))
+	at, err := url.Parse(v.as.Resource())
+	failOn(t, err)
+	shown, err := http.Get(page)
+	failOn(t, err)
+	text, err := io.ReadAll(shown.Body)
+	if shown.Body.Close(); err != nil || !bytes.Contains(text, []byte("("+at.Host+")")) {
+		t.Errorf("the page does not name the host of the server: %s, %v", text, err)
+	}
+	failOn(t, v.gateway.Close(t.Context()))
+	answer, err := http.Get(page)
+	failOn(t, err)
+	if answer.Body.Close(); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("its page is answered with %s", answer.Status)
 	}
 }

@@ -193,6 +193,18 @@ func (v *vault) tokensFor(text string) (all []string) {
 	return all
 }
 
+// withoutToken returns how many messages the server got without a token.
+func (v *vault) withoutToken() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, sent := range v.sent {
+		if !strings.Contains(sent, "Authorization: ") && strings.Contains(sent, "jsonrpc") {
+			n++
+		}
+	}
+	return n
+}
+
 // connect connects a user's client. Opens says what its user does with a page; nil: it cannot be asked.
 func (v *vault) connect(version string, as person, opens func(page string) string) *client.Session {
 	v.t.Helper()
@@ -302,6 +314,9 @@ func TestUsersLogInAtAServer(t *testing.T) {
 			if got, want := v.records.about("login page"), []string{"/ denied", "/ denied"}; !slices.Equal(got, want) {
 				t.Errorf("records of links that were used twice: %q", got)
 			}
+			if waiting := v.gateway.Report().Questions; len(waiting) > 0 {
+				t.Errorf("after the logins, questions wait: %v", waiting)
+			}
 			own := v.tokensFor(`"tools/list"`)
 			adas, bobs := v.tokensFor(`"ada"`), v.tokensFor(`"bob"`)
 			if len(adas) != 1 || len(bobs) != 1 || len(own) != 1 || adas[0] == bobs[0] || adas[0] == own[0] || bobs[0] == own[0] {
@@ -392,17 +407,21 @@ func TestALoginThatEnds(t *testing.T) {
 	}
 }
 
-// A login that fails is recorded with its user and its server, and without the text of the authorization server.
+// A login that fails is recorded with its user and its server, and without the text of the authorization server. His client is not told that he has finished.
 //
 // Guarantees: G-0099.7
 func TestAFailedLoginIsRecorded(t *testing.T) {
 	v := newVault(t, protocol.Latest, `{"login":"user"}`, authtest.Options{})
-	ada := v.connect(protocol.Latest, "ada", func(page string) string {
-		v.as.Lie(authtest.Token, func(a *authtest.Answer) {
-			a.Status, a.Object = http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": "s3cret"}
-		})
-		if text := v.visit(page); strings.Contains(text, "You are logged in") {
-			t.Error(text)
+	pages := 0
+	ada := v.connect(protocol.LatestLegacy, "ada", func(page string) string {
+		if pages++; pages == 1 {
+			v.as.Lie(authtest.Token, func(a *authtest.Answer) {
+				a.Status, a.Object = http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": "s3cret"}
+			})
+			defer v.as.Lie(authtest.Token, nil)
+		}
+		if text := v.visit(page); strings.Contains(text, "You are logged in") != (pages == 2) {
+			t.Error(pages, text)
 		}
 		return protocol.ElicitAccept
 	})
@@ -411,6 +430,12 @@ func TestAFailedLoginIsRecorded(t *testing.T) {
 	}
 	if got, want := v.records.about("login"), []string{"token ada  a/ failed"}; !slices.Equal(got, want) {
 		t.Errorf("records of logins: %q, want %q", got, want)
+	}
+	if result := v.call(ada, "ada"); result.IsError {
+		t.Error(result.Content.Text())
+	}
+	if failed, second := <-v.asked, <-v.asked; failed == second || <-v.finished != second {
+		t.Error("the client is told that a user has finished who is not logged in")
 	}
 	v.records.mu.Lock()
 	defer v.records.mu.Unlock()
@@ -421,16 +446,21 @@ func TestAFailedLoginIsRecorded(t *testing.T) {
 	}
 }
 
-// Identities of one person have the same logins: one that comes later, and one that waits.
+// Identities of one person have the same logins: one that comes later, and one that waits. What waits for another person is left alone: nothing has changed for it.
 //
 // Guarantees: G-0102.4
 func TestIdentitiesOfOnePerson(t *testing.T) {
 	v := newVault(t, protocol.LatestLegacy, `{"login":"user"}`, authtest.Options{})
-	waits := v.connect(protocol.Latest, "ada-again", func(string) string { return protocol.ElicitDecline })
-	if result := v.call(waits, "ada"); !result.IsError {
-		t.Error(result.Content.Text())
+	declines := func(string) string { return protocol.ElicitDecline }
+	waits, bob := v.connect(protocol.Latest, "ada", declines), v.connect(protocol.Latest, "bob", declines)
+	for _, session := range []*client.Session{waits, bob} {
+		if result := v.call(session, "ada"); !result.IsError {
+			t.Error(result.Content.Text())
+		}
 	}
-	logsIn := v.connect(protocol.Latest, "ada", func(page string) string {
+	tried := 0
+	logsIn := v.connect(protocol.Latest, "ada-again", func(page string) string {
+		tried = v.withoutToken()
 		v.visit(page)
 		return protocol.ElicitAccept
 	})
@@ -439,8 +469,11 @@ func TestIdentitiesOfOnePerson(t *testing.T) {
 			t.Error(result.Content.Text())
 		}
 	}
-	if result := v.call(v.connect(protocol.Latest, "bob", nil), "bob"); !result.IsError {
+	if result := v.call(bob, "bob"); !result.IsError {
 		t.Error(result.Content.Text())
+	}
+	if again := v.withoutToken() - tried; again != 0 {
+		t.Errorf("after the login of another person, %d messages without a token were sent", again)
 	}
 }
 

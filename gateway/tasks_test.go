@@ -152,6 +152,43 @@ func TestQuestionsOfATaskNameIt(t *testing.T) {
 	})
 }
 
+// A question that names a task is asked of the client of that, although calls of another one are under way, about a task and about none.
+//
+// Guarantees: G-0088.5
+func TestQuestionsOfATaskAreForItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := taskServer()
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		o, answers := taskUser("other"), make(chan struct{})
+		elicit := o.Elicit
+		o.Elicit = func(ctx context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			<-answers
+			return elicit(ctx, s, p)
+		}
+		one, other := f.client(protocol.LatestLegacy, taskUser("one")), f.client(protocol.LatestLegacy, o)
+		var holding sync.WaitGroup
+		asks := start(t, other, "a__ask")
+		holding.Go(func() {
+			if got := outcome(asks.Wait(t.Context())); got != "other:who" {
+				t.Errorf("the task of the other client: %s", got)
+			}
+		})
+		pass(time.Second) // until its user is asked
+		holding.Go(func() {
+			if got, err := client.Call[string](t.Context(), other, "a__hold", nil); err != nil || got != "held" {
+				t.Errorf("the call of the other client: %q, %v", got, err)
+			}
+		})
+		synctest.Wait()
+		if got := outcome(start(t, one, "a__ask").Wait(t.Context())); got != "one:who" {
+			t.Errorf("got %s", got)
+		}
+		close(answers)
+		close(release)
+		holding.Wait()
+	})
+}
+
 // To cancel a task cancels it at its server.
 //
 // Guarantees: G-0094.1

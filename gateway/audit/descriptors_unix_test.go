@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +72,41 @@ func TestDescriptorsOfATrail(t *testing.T) {
 		}
 		wantMore("verified", 0)
 	})
+}
+
+// Whoever opens a trail while its file is replaced has no descriptor more after that has failed.
+func TestDescriptorsOfAFileThatIsReplaced(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	path := filepath.Join(t.TempDir(), "a")
+	replace := func() error {
+		return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
+	}
+	if err := replace(); err != nil {
+		t.Fatal(err)
+	}
+	before := descriptors(t)
+	var seen atomic.Bool
+	var replacing sync.WaitGroup
+	replacing.Go(func() {
+		for !seen.Load() {
+			if err := replace(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var err error
+	for !errors.Is(err, errReplaced) && !t.Failed() {
+		var newest *os.File
+		if _, newest, err = openFiles(path); err == nil {
+			newest.Close()
+		}
+	}
+	seen.Store(true)
+	replacing.Wait()
+	if more := descriptors(t) - before; more != 0 {
+		t.Errorf("%d more descriptors", more)
+	}
 }
 
 // descriptors counts the open descriptors of this process.

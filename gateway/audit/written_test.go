@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Whoever wants a copy of a trail hears of what is in its files, in their order, and of nothing else: also of its beginning, of its end, and over files.
@@ -140,4 +143,34 @@ func TestARecordWhoseContextHasEnded(t *testing.T) {
 	if lost := trail.Lost(); lost != 0 || len(records) != 4 || records[2].Name != "tool1" {
 		t.Errorf("%d are lost, and the trail has %+v", lost, records)
 	}
+}
+
+// What a process that was killed has left of the next file is not in that one.
+//
+// Guarantees: G-0099.3
+func TestWhatIsLeftOfTheNextFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	if err := os.WriteFile(path+".new", bytes.Repeat([]byte("x"), 10000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trail := open(t, path, Options{Sync: true, MaxSize: 1000})
+	write(trail, 0, 10)
+	if err := trail.Close(); err != nil {
+		t.Error(err)
+	}
+	if s, err := Verify(path, testKey); err != nil || s.Files < 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Who opens the files of a trail that is not there need not wait, as where one makes room for the next.
+//
+// Guarantees: G-0099.9
+func TestFilesOfNoTrail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if _, _, err := OpenFiles(filepath.Join(t.TempDir(), "a")); !errors.Is(err, fs.ErrNotExist) || !time.Now().Equal(began) {
+			t.Errorf("%v, after %v", err, time.Since(began))
+		}
+	})
 }

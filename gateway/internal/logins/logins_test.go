@@ -118,6 +118,9 @@ func TestALogin(t *testing.T) {
 			want(t, "the page", w, http.StatusOK, "<b>ada</b>")
 			want(t, "the page", w, http.StatusOK, "<b>issues</b> (api.example.com)")
 			want(t, "its head", b.do(http.MethodHead, l.URL, nil), http.StatusOK, "")
+			if w := b.do(http.MethodPut, l.URL, nil); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, POST" {
+				t.Errorf("another method: %d, allowed are %q", w.Code, w.Header().Get("Allow"))
+			}
 		}
 		if len(b.cookies) != 1 || s.runs != 0 {
 			t.Errorf("%d cookies, %d logins", len(b.cookies), s.runs)
@@ -323,23 +326,22 @@ func TestNobodyLogsIn(t *testing.T) {
 func TestHowALoginEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("the secret reason")
-		s := &site{state: "s1", err: why}
+		s, good := &site{state: "s1", err: why}, &site{state: "s2"}
 		p, l := opened(t, s)
 		b := &browser{t: t, pages: p}
 		b.get(l.URL)
 		b.press(l.URL)
+		first, _ := p.Open(good.login("ada", "issues"))
 		w := b.get(at + "/callback?state=s1&code=c")
 		want(t, "a login that failed", w, http.StatusBadGateway, failed)
 		if err := l.Wait(t.Context()); !errors.Is(err, why) || strings.Contains(w.Body.String(), "secret") {
 			t.Error(err)
 		}
-		never := &site{}
-		broken, _ := p.Open(never.login("ada", "issues"))
+		never := (&site{}).login("ada", "issues")
+		never.Wants = "nothing"
+		broken, _ := p.Open(never)
 		want(t, "a login that cannot begin", b.press(broken.URL), http.StatusBadGateway, failed)
-
-		good := &site{state: "s2"}
-		first, _ := p.Open(good.login("ada", "issues"))
-		b.press(first.URL)
+		want(t, "one that was open when another one failed", b.press(first.URL), http.StatusSeeOther, "")
 		second, _ := p.Open(good.login("ada", "issues"))
 		others := []*Link{}
 		more := good.login("ada", "issues")

@@ -209,7 +209,9 @@ func TestAnotherSiteIsFirst(t *testing.T) {
 		s := &standing{at: []string{"issues"}}
 		p, l, _ := ownPages(t, s)
 		own, other := &browser{t: t, pages: p}, &browser{t: t, pages: p}
-		other.get(l.URL)
+		for range 2 { // with a cookie, too
+			want(t, "who only looks", other.get(l.URL), http.StatusOK, "Logins of ada")
+		}
 		want(t, "another site", other.choose(l.URL, "issues", http.Header{"Sec-Fetch-Site": {"cross-site"}}), http.StatusForbidden, noLink)
 		want(t, "no cookie", own.choose(l.URL, "issues", sameOrigin), http.StatusForbidden, another)
 		own.get(l.URL)

@@ -32,7 +32,7 @@ func read(t testing.TB, block string) *Policy {
 // Guarantees: G-0098.2, G-0098.3
 func TestDecisions(t *testing.T) {
 	ada := Who{Identity: "token ada"}
-	dev := Who{Identity: "https://i s", Claims: claims{"groups": {"dev", "x"}, "mail": {"s@e"}}}
+	dev := Who{Identity: "https://i s", Claims: claims{"groups": {"dev", "x"}, "mail": {"s@e"}, "at": {"a=b"}}}
 	tool := func(server, own string) catalogue.Item { return catalogue.Item{Server: server, Own: own} }
 	for _, c := range []struct {
 		block string
@@ -56,6 +56,7 @@ func TestDecisions(t *testing.T) {
 		{`"policy": [{"who": "group:dev", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
 		{`"policy": [{"who": "group:dev", "allow": ["*"]}]`, Who{Identity: "group:dev"}, tool("a", "y"), "-policy: no rule"},
 		{`"policy": [{"who": "claim:mail=*@e", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
+		{`"policy": [{"who": "claim:at=a=b", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
 		{`"policy": [{"who": "claim:mail=dev", "allow": ["*"]}]`, dev, tool("a", "y"), "-policy: no rule"},
 		{`"auth": {"issuers": ["https://i"], "groups": "mail"}, "policy": [{"who": "group:s@e", "allow": ["*"]}]`, dev, tool("a", "y"), "+policy[0].allow[0]"},
 		{`"policy": [{"allow": ["@b/c/y"]}]`, ada, tool("@b/c", "y"), "+policy[0].allow[0]"},
@@ -176,6 +177,16 @@ func TestClasses(t *testing.T) {
 			if got := p.Decide(class, catalogue.Tools, catalogue.Item{Server: "a", Own: fmt.Sprint("t", j)}); got.Allowed != (i == j) {
 				t.Errorf("user %d and tool %d: %v", i, j, got)
 			}
+		}
+	}
+}
+
+// What one of several patterns names is named, whichever it is.
+func TestNames(t *testing.T) {
+	several := []mcpjson.Pattern{{Text: "b/*"}, {Text: "a/read_*"}}
+	for own, want := range map[string]bool{"read_it": true, "write_it": false} {
+		if got := Names(several, catalogue.Item{Server: "a", Own: own}); got != want {
+			t.Errorf("%s: %t", own, got)
 		}
 	}
 }

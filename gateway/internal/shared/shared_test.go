@@ -220,12 +220,29 @@ func TestAnOldListIsToldWhenItsServerIsBack(t *testing.T) {
 // A store that does not answer keeps nobody for longer than two seconds.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := of(t, silent{newMemory()})
-		began := time.Now()
-		if err := s.Approve(t.Context(), server, map[string]string{"t": "x"}); err == nil || time.Since(began) != patience {
-			t.Errorf("an approval has ended after %v with %v", time.Since(began), err)
+		for about, act := range map[string]func() error{
+			"an approval": func() error {
+				return of(t, silent{newMemory()}).Approve(t.Context(), server, map[string]string{"t": "x"})
+			},
+			"a look for a list": func() error { return of(t, listless{newMemory()}).learn(server) },
+		} {
+			began := time.Now()
+			if err := act(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
+				t.Errorf("%s has ended after %v with %v", about, time.Since(began), err)
+			}
 		}
 	})
+}
+
+// A listless is a memory that has pins, and does not answer who asks for lists.
+type listless struct{ *memory }
+
+func (l listless) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if key == (&document{Server: server.Name, Identity: server.Identity}).key() {
+		return l.memory.Load(ctx, key)
+	}
+	<-ctx.Done()
+	return nil, 0, ctx.Err()
 }
 
 // A silent is a memory that does not answer what is saved.
@@ -366,14 +383,19 @@ func TestListsAreToldLater(t *testing.T) {
 		if _, now := store.counts(); now != saves {
 			t.Error("a list is written again")
 		}
-		list.Private = true
-		a.known.Learn(server, catalogue.Tools, list)
-		a.Tell(server, catalogue.Tools)
-		_ = wait.Sleep(t.Context(), time.Second)
-		if _, now := store.counts(); now != saves+1 {
-			t.Error("a list that is for one user only from now on is not written again")
+		for about, change := range map[string]func(){
+			"that is for one user only from now on": func() { list.Private = true },
+			"with another lifetime":                 func() { list.TTL = time.Hour },
+		} {
+			change()
+			a.known.Learn(server, catalogue.Tools, list)
+			a.Tell(server, catalogue.Tools)
+			_ = wait.Sleep(t.Context(), time.Second)
+			if _, now := store.counts(); now != saves+1 {
+				t.Errorf("a list %s is not written again", about)
+			}
+			saves++
 		}
-		saves++
 		long := catalogue.List{At: time.Now()}
 		for i := range 1000 {
 			random := make([]byte, 1000)
@@ -384,7 +406,7 @@ func TestListsAreToldLater(t *testing.T) {
 		}
 		a.known.Learn(server, catalogue.Resources, long)
 		a.Tell(server, catalogue.Resources)
-		_ = wait.Sleep(t.Context(), 3*retryEvery)
+		_ = wait.Sleep(t.Context(), 3*retryEvery+time.Second) // no attempt is just under way
 		if _, now := store.counts(); now != saves {
 			t.Error("a list that is too long is written")
 		}
@@ -531,7 +553,17 @@ func TestListsWaitForPins(t *testing.T) {
 	hear(document{Version: version, Server: "s", Identity: "i", Number: 1, Pins: catalogue.Seen(catalogue.List{Entries: list.Entries})})
 	list.TTL = -time.Second // as no gateway says
 	hear(list)
-	if known, isKnown := s.known.Snapshot().ListOf(server, catalogue.Tools); !isKnown || known.TTL != 0 {
-		t.Errorf("after the pins the list is taken over: %t, with a lifetime of %v", isKnown, known.TTL)
+	if known, isKnown := s.known.Snapshot().ListOf(server, catalogue.Tools); !isKnown || known.TTL != 0 || known.Private {
+		t.Errorf("after the pins the list is taken over: %t, with a lifetime of %v, private: %t", isKnown, known.TTL, known.Private)
+	}
+	list.Private, list.At = true, list.At.Add(time.Second)
+	hear(list)
+	if known, _ := s.known.Snapshot().ListOf(server, catalogue.Tools); !known.Private {
+		t.Error("a list that is for one user only is for all")
+	}
+	list.Entries, list.At = nil, list.At.Add(-time.Hour)
+	hear(list)
+	if known, _ := s.known.Snapshot().ListOf(server, catalogue.Tools); len(known.Entries) != 1 {
+		t.Error("an older list is taken over")
 	}
 }
