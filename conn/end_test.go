@@ -478,3 +478,47 @@ func TestStartWithAnEndedContextOpensNothing(t *testing.T) {
 		}
 	})
 }
+
+// A process is a transport that starts one.
+type process struct{ opening }
+
+func (process) Traits() transport.Traits { return transport.Traits{StartsProcess: true} }
+
+// The next Run of an interrupted Conn says until its first link why the last one has ended, and knows whether the peer
+// has ever sent a message: a process that has gets no more time to install itself.
+//
+// Guarantees: G-0001.15
+func TestRunAfterAnInterruption(t *testing.T) {
+	for name, within := range map[string]time.Duration{"heard": 10 * time.Second, "silent": time.Minute} {
+		bubble(t, func(t *testing.T) {
+			first, opened := new(script), 0
+			c := conn.New(process{func(ctx context.Context) (transport.Link, error) {
+				if opened++; opened == 1 {
+					return first, nil
+				}
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}}, conn.Options{})
+			_, interrupt := interruptible(t, c)
+			if name == "heard" {
+				first.deliver(`{"jsonrpc":"2.0","method":"n"}`)
+				synctest.Wait()
+			}
+			wantInterrupted(t, interrupt())
+			again := start(c)
+			synctest.Wait()
+			if status := c.Status(); status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || status.Epoch != 2 {
+				t.Errorf("%s: %s (%v) in epoch %d, want starting, interrupted, in epoch 2", name, status.State, status.Reason, status.Epoch)
+			}
+			advance(within - 1)
+			if state := c.State(); state != conn.Starting {
+				t.Errorf("%s: %s just before %v have passed, want starting", name, state, within)
+			}
+			if advance(1); c.State() != conn.Backoff {
+				t.Errorf("%s: %s after %v, want backoff", name, c.State(), within)
+			}
+			again.Stop()
+			<-again.ended
+		})
+	}
+}

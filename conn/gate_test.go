@@ -374,3 +374,24 @@ func TestInterruptedConnLeavesTheGate(t *testing.T) {
 		}
 	})
 }
+
+// A Conn that gets its place stays in its state, and its Status says since when it has been in that.
+//
+// Guarantees: G-0027.5
+func TestAPlaceIsNoNewState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := fleet{t: t, gate: &conn.Gate{Places: 1}}
+		f.join(fresh, conn.Options{Handshake: handshakeTaking(300 * time.Millisecond)})
+		waits := f.join(func(ctx context.Context) (transport.Link, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}, conn.Options{})
+		before := waits.Status()
+		advance(500 * time.Millisecond)
+		after := waits.Status()
+		if before.Reason.Kind != conn.Queued || after.Reason.Kind != conn.Admitted || after.State != before.State || !after.Since.Equal(before.Since) {
+			t.Errorf("%s (%v) since %v, want %s, admitted, since %v", after.State, after.Reason, after.Since, before.State, before.Since)
+		}
+		f.stop()
+	})
+}

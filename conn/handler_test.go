@@ -204,6 +204,29 @@ func TestCallOfAHandlerEndsWithItsStream(t *testing.T) {
 	})
 }
 
+// The context of the handler of an Immediate message has the values of the HTTP request that brought it, too.
+//
+// Guarantees: G-0028.2, G-0054.2
+func TestImmediateMessagesHaveTheValuesOfTheirRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		users, s := make(chan any, 1), &script{}
+		r := start(conn.Accept(s, conn.Options{Dialect: immediate{}, Handler: handler{"n": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+			users <- ctx.Value(userKey{})
+			return nil, nil
+		}}}))
+		synctest.Wait()
+		for _, frame := range []string{`{"jsonrpc":"2.0","method":"n"}`, `{"jsonrpc":"2.0","id":1,"method":"n"}`} {
+			web := context.WithValue(context.Background(), userKey{}, frame)
+			s.receiver.Receive(transport.Inbound{Frame: []byte(frame), Origin: &transport.Origin{Value: web.Value}})
+			if user := <-users; user != frame {
+				t.Errorf("the user of %s is %v", frame, user)
+			}
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // A listener passes on the user of a notification, and the cause with which its context ended.
 type listener chan any
 

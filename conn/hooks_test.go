@@ -388,7 +388,7 @@ func TestBusyRetriesAreReported(t *testing.T) {
 		refusals := 2
 		s := &script{onSend: func(*script, transport.Outbound) error {
 			if refusals--; refusals >= 0 {
-				return transport.ErrBusy
+				return fmt.Errorf("full: %w", transport.ErrBusy)
 			}
 			return nil
 		}}

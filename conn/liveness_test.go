@@ -277,3 +277,62 @@ func TestHangingHTTPServerIsLost(t *testing.T) {
 	r.Stop()
 	<-r.ended
 }
+
+// A detachable is a link to a client that listens on a connection of its own, as over HTTP.
+type detachable struct {
+	*script
+	since    atomic.Pointer[time.Time] // nil: it does not listen
+	detached atomic.Int64
+}
+
+func (l *detachable) listen() {
+	now := time.Now()
+	l.since.Store(&now)
+}
+
+func (l *detachable) ListensSince() time.Time {
+	if since := l.since.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
+}
+
+func (l *detachable) Detach() {
+	l.detached.Add(1)
+	l.since.Store(nil)
+}
+
+// A wrapper is a link around another.
+type wrapper struct{ transport.Link }
+
+func (w wrapper) Unwrap() transport.Link { return w.Link }
+
+// An acceptor whose client does not answer its probes closes the connection on which the client listens, and goes on. A
+// client that does not listen is not probed. All of this holds if the link is wrapped, too.
+//
+// Guarantees: G-0025.1
+func TestSilentListenerIsDetached(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		link := &detachable{script: &script{}}
+		r := start(conn.Accept(wrapper{link}, conn.Options{Dialect: dialect{}, Tuning: conn.Tuning{Liveness: 5 * time.Second}}))
+		advance(time.Minute)
+		for range 2 {
+			before := len(link.frames())
+			link.listen()
+			advance(5*time.Second - 1)
+			if sent := len(link.frames()) - before; sent != 0 {
+				t.Errorf("%d probes were sent within the time from which the client listens, want none", sent)
+			}
+			advance(11 * time.Second)
+			if sent := len(link.frames()) - before; sent != 2 || r.State() != conn.Ready {
+				t.Errorf("%s after %d probes, want ready after 2", r.State(), sent)
+			}
+			advance(time.Minute)
+		}
+		if got := link.detached.Load(); got != 2 {
+			t.Errorf("the connection on which the client listens was closed %d times, want 2", got)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}

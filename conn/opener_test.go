@@ -393,3 +393,36 @@ func TestContextOfAHandlerKeepsNoLink(t *testing.T) {
 	}
 	runtime.KeepAlive(kept)
 }
+
+// LeaveOpening holds for one Start: after an interruption the Conn connects by itself again.
+//
+// Guarantees: G-0054.1
+func TestLeaveOpeningHoldsForOneStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var served sync.WaitGroup
+		opener := &openerAtOnce{Transport: echoes(&served)}
+		c := conn.New(opener, conn.Options{})
+		c.Control().LeaveOpening()
+		for range 2 {
+			ended := make(chan error, 1)
+			if err := c.Start(t.Context(), func(err error) { ended <- err }); err != nil {
+				t.Fatal(err)
+			}
+			if len(opener.within) == 0 {
+				c.Control().Open()
+			}
+			if err := c.AwaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.Control().Cancel(conn.ErrInterrupted)
+			if err := <-ended; !errors.Is(err, conn.ErrInterrupted) {
+				t.Errorf("the Conn ended with %v, want ErrInterrupted", err)
+			}
+		}
+		if !equal(opener.within, true, false) {
+			t.Errorf("opened within Open: %v, want true and false", opener.within)
+		}
+		c.Stop()
+		served.Wait()
+	})
+}

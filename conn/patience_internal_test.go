@@ -187,9 +187,9 @@ func TestRequestsThatNobodyReadsAreDroppedWhileTheyWait(t *testing.T) {
 }
 
 // A handler whose request was cancelled before it could start does not start, on the goroutine of the link or on
-// a worker. Nor does one whose time has passed meanwhile; that one is refused.
+// a worker. Nor does one whose time has passed meanwhile; that one is refused. The Auditor is told of both.
 //
-// Guarantees: G-0084.1, G-0084.3
+// Guarantees: G-0071.1, G-0084.1, G-0084.3
 func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 	for name, test := range map[string]struct {
 		here    bool
@@ -203,6 +203,8 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, r := readyReceiver(t, func(context.Context, *Incoming) { t.Error("the handler was called") })
+				auditor := &endedRequests{Handler: l.own.handler}
+				l.own.handler = auditor
 				l.unpark()
 				advance(1)
 				in := r.incoming(transport.Main, &jsonrpc.Message{ID: jsonrpc.IntegerID(1), Method: "m"}, 0, source{})
@@ -229,6 +231,9 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 				}
 				if l.stepAll(events); l.tasks.n != 0 {
 					t.Errorf("%d tasks are left, want none", l.tasks.n)
+				}
+				if told := auditor.told; len(told) != 1 || told[0] != in {
+					t.Errorf("the Auditor was told of %d requests, want this one", len(told))
 				}
 				finish(l)
 			})

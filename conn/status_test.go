@@ -150,3 +150,25 @@ func TestChangedOfAnOldStatus(t *testing.T) {
 	}
 	<-unseen.Changed()
 }
+
+// Heard says on either side that the peer has sent a message. Stopping is no failure of an incarnation.
+func TestHeard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := connect(t, handler{"echo": echo}, conn.Options{})
+		p.ready()
+		if client, server := p.client.Status(), p.server().Status(); client.Heard || server.Heard {
+			t.Errorf("at first: client %t, server %t, want false", client.Heard, server.Heard)
+		}
+		if _, err := p.client.Call(t.Context(), conn.Request{Method: "echo"}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if client, server := p.client.Status(), p.server().Status(); !client.Heard || !server.Heard {
+			t.Errorf("after a call: client %t, server %t, want true", client.Heard, server.Heard)
+		}
+		p.stop()
+		if status := p.client.Status(); status.State != conn.Closing || status.LastFailure.Kind != "" {
+			t.Errorf("after Stop: %s, last failure %v, want closing and none", status.State, status.LastFailure)
+		}
+	})
+}
