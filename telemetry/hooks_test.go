@@ -147,3 +147,21 @@ func TestTeeKeepsSinksApart(t *testing.T) {
 		}
 	}
 }
+
+// A hook of one kind stays one of that kind.
+func TestTeeMistakesNoHookForAnother(t *testing.T) {
+	for i := range all() {
+		var calls int
+		var one telemetry.Hooks
+		reflect.ValueOf(&one).Elem().Field(i).Set(reflect.ValueOf(hooksWith(&calls)).Field(i))
+		name := reflect.TypeOf(one).Field(i).Name
+		for _, hooks := range [][]telemetry.Hooks{{one}, {one, one}} {
+			tee := reflect.ValueOf(telemetry.Tee(hooks...))
+			for other := range all() {
+				if set := !tee.Field(other).IsNil(); set != (other == i) {
+					t.Errorf("%s in %d of %d: %s is set: %t", name, len(hooks), len(hooks), tee.Type().Field(other).Name, set)
+				}
+			}
+		}
+	}
+}

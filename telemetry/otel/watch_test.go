@@ -319,11 +319,29 @@ func TestDurationsAreInSeconds(t *testing.T) {
 	hooks.Transition(telemetry.Transition{From: "ready", To: "closing", Lasted: 3500 * time.Millisecond})
 	hooks.Gap(telemetry.Gap{Duration: 4500 * time.Millisecond})
 	hooks.Stalled(telemetry.Stalled{Over: true, Duration: 5500 * time.Millisecond})
+	hooks.RequestStopped(t.Context(), telemetry.RequestStopped{Cause: "answered", Duration: 60 * time.Second, Last: 6500 * time.Millisecond})
+	hooks.Transition(telemetry.Transition{From: "initializing", To: "backoff", Kind: "handshake failed"})
+	hooks.Transition(telemetry.Transition{From: "backoff", To: "closing", Kind: "open failed"}) // is no attempt
+	hooks.Stuck(telemetry.Stuck{Method: "invented"})
+	hooks.Shed(telemetry.Shed{Method: "invented"})
 	all = (&site{reader: reader}).collect(t)
+	for _, p := range all["bowline.call.attempt.duration"].Data.(metricdata.Histogram[float64]).DataPoints {
+		if cause, _ := p.Attributes.Value("bowline.cause"); cause.AsString() == "answered" && p.Sum != 6.5 {
+			t.Errorf("the last attempt took %v s, want 6.5", p.Sum)
+		}
+	}
+	for name, want := range map[string]string{
+		"bowline.conn.attempts": "bowline.result=handshake failed", "bowline.serve.stuck": "mcp.method.name=_OTHER", "bowline.notifications.shed": "mcp.method.name=_OTHER",
+	} {
+		if data, ok := all[name].Data.(metricdata.Sum[int64]); !ok || len(data.DataPoints) != 1 || data.DataPoints[0].Value != 1 ||
+			data.DataPoints[0].Attributes.Encoded(attribute.DefaultEncoder()) != want {
+			t.Errorf("%s is %+v, want one with %s", name, all[name].Data, want)
+		}
+	}
 	for name, want := range map[string]float64{
 		"bowline.call.attempt.duration": 1.5, "bowline.serve.queue.duration": 2.5, "mcp.client.session.duration": 3.5, "bowline.conn.outage.duration": 4.5, "bowline.conn.stall.duration": 5.5,
 	} {
-		if data, ok := all[name].Data.(metricdata.Histogram[float64]); !ok || data.DataPoints[0].Sum != want {
+		if data, ok := all[name].Data.(metricdata.Histogram[float64]); !ok || !slices.ContainsFunc(data.DataPoints, func(p metricdata.HistogramDataPoint[float64]) bool { return p.Sum == want }) {
 			t.Errorf("%s is %+v, want %v s", name, all[name].Data, want)
 		}
 	}
