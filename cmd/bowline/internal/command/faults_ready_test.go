@@ -38,8 +38,9 @@ func echo(ctx context.Context, s *client.Session, server, message string) error 
 }
 
 // TestFaultsOfServersThatAreReady has a child for each fault that begins when all seems well: one reads no more, one does not end, and three send
-// notifications without a pause. The one that works does not notice, what was dropped is named, calls end, and no process is left. Log messages and
-// progress are not dropped: who sends too many waits.
+// notifications without a pause. The one that works does not notice, calls end, and no process is left. Log messages and
+// progress are not dropped: who sends too many waits. What is said of a server whose lists change all the time depends on how fast the machine is: package gateway
+// holds it in virtual time.
 //
 // Guarantees: G-0088.3, G-0088.19
 func TestFaultsOfServersThatAreReady(t *testing.T) {
@@ -80,9 +81,6 @@ func TestFaultsOfServersThatAreReady(t *testing.T) {
 	if err := echo(t.Context(), session, "good", "a"); err != nil {
 		t.Errorf("the server that works: %v", err)
 	}
-	awaitServer(t, path, "lists", func(s admin.ServerReport) bool {
-		return strings.Contains(fmt.Sprint(s.Notices), "change all the time")
-	})
 	up.end()
 	awaitGone(t, children...)
 }
