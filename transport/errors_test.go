@@ -1,9 +1,14 @@
 package transport_test
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -29,10 +34,11 @@ func TestExitErrorIsOneLine(t *testing.T) {
 			transport.ExitError{Command: "python", Status: 1, Stderr: "Traceback (most recent call last):\n  File \"x\"\nModuleNotFoundError: No module named 'y'\n"},
 			`"python" exited with status 1: ModuleNotFoundError: No module named 'y'`,
 		},
-		"go":            {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `"a" exited with status 2: panic: oops`},
-		"a long line":   {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `"a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
-		"control codes": {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `"a" exited with status 1: ]52;c;xno key`},
-		"not text":      {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `"a" exited with status 1: key`},
+		"go":             {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `"a" exited with status 2: panic: oops`},
+		"a long line":    {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `"a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
+		"control codes":  {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `"a" exited with status 1: ]52;c;xno key`},
+		"the last error": {transport.ExitError{Command: "a", Status: 1, Stderr: "error: one\nFATAL: two\nbye\n"}, `"a" exited with status 1: FATAL: two`},
+		"not text":       {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `"a" exited with status 1: key`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.exit.Error(); got != c.want {
@@ -55,6 +61,49 @@ func TestStatusErrorSaysWhatTheServerSaid(t *testing.T) {
 	} {
 		if got := err.Error(); got != want {
 			t.Errorf("%+v is %q, want %q", err, got, want)
+		}
+	}
+}
+
+// The text of each error says what was wrong with what, and what it wraps can be searched for.
+func TestTextsOfErrors(t *testing.T) {
+	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	refused := dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))
+	lookup := &net.DNSError{Err: "no such host", Name: "host.example", Server: "192.0.2.53:53"}
+	why := errors.New("the host is missing")
+	for _, test := range []struct {
+		err   error
+		want  string
+		wraps error
+	}{
+		{&transport.OversizedError{Limit: 10, Size: 12}, "transport: frame of at least 12 bytes is above the limit of 10", nil},
+		{&transport.UnreachableError{Address: "192.0.2.1:80", Err: refused}, "unreachable: " + syscall.ECONNREFUSED.Error() + " (192.0.2.1:80)", syscall.ECONNREFUSED},
+		{&transport.UnreachableError{Err: refused}, "unreachable: " + syscall.ECONNREFUSED.Error(), refused},
+		{&transport.UnreachableError{Address: "host.example", Err: dial(lookup)}, "unreachable: no such host (host.example)", lookup},
+		{&transport.UnreachableError{Err: dial(why)}, "unreachable: the host is missing", why},
+		{&transport.StartError{Command: "npx", Err: exec.ErrNotFound, Hint: "install it"}, fmt.Sprintf("start \"npx\": %v: install it", exec.ErrNotFound), exec.ErrNotFound},
+		{&transport.StartError{Command: "npx", Err: exec.ErrNotFound}, fmt.Sprintf("start \"npx\": %v", exec.ErrNotFound), exec.ErrNotFound},
+		{&transport.URLError{URL: "http:///a", Err: why}, `transport: endpoint "http:///a": the host is missing`, why},
+	} {
+		if got := test.err.Error(); got != test.want || test.wraps != nil && !errors.Is(test.err, test.wraps) {
+			t.Errorf("got %q, want %q, which wraps %v", got, test.want, test.wraps)
+		}
+		if text, ok := test.err.(encoding.TextMarshaler); ok {
+			if got, err := text.MarshalText(); string(got) != test.want || err != nil {
+				t.Errorf("as JSON it is %q, %v; want %q", got, err, test.want)
+			}
+		}
+	}
+}
+
+// A server is overloaded if it asks to come again later. A StatusError without the error of a server wraps nothing.
+func TestWhatAStatusMeans(t *testing.T) {
+	for _, test := range []struct {
+		err        transport.StatusError
+		overloaded bool
+	}{{transport.StatusError{Status: 429}, true}, {transport.StatusError{Status: 503}, false}, {transport.StatusError{Status: 503, RetryAfter: 1}, true}, {transport.StatusError{Status: 500, RetryAfter: 1}, false}} {
+		if got := test.err.Overloaded(); got != test.overloaded || test.err.Unwrap() != nil {
+			t.Errorf("%+v: overloaded is %t, and it wraps %v; want %t and nothing", test.err, got, test.err.Unwrap(), test.overloaded)
 		}
 	}
 }

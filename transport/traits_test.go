@@ -23,6 +23,20 @@ type reserver struct{ transport.Exchange }
 
 func (reserver) Reserve(int) bool { return true }
 
+type wrappedLink struct{ transport.Link }
+
+func (w wrappedLink) Unwrap() transport.Link { return w.Link }
+
+type describedLink struct{ transport.Link }
+
+func (describedLink) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{RequestPerMessage: true}
+}
+
+type wrappedTransport struct{ transport.Transport }
+
+func (w wrappedTransport) Unwrap() transport.Transport { return w.Transport }
+
 // As looks through wrappers of each kind, outermost first, and finds nothing in nil.
 //
 // Guarantees: G-0014.26
@@ -41,6 +55,13 @@ func TestAsLooksThroughWrappers(t *testing.T) {
 	own := &counted{Transport: inmem.New(func(transport.Link) {}, inmem.Options{})}
 	if got, want := transport.TraitsOf(own), (transport.Traits{Name: "counted", OpensAtOnce: true}); got != want {
 		t.Errorf("got the traits %+v, want %+v", got, want)
+	}
+	link := wrappedLink{wrappedLink{describedLink{}}}
+	if got := transport.LinkTraitsOf(link); !got.RequestPerMessage {
+		t.Errorf("a wrapped link has the traits %+v", got)
+	}
+	if got := transport.TraitsOf(wrappedTransport{own}); got.Name != "counted" {
+		t.Errorf("a wrapped transport has the traits %+v", got)
 	}
 	if got := transport.LinkTraitsOf(nil); got != (transport.LinkTraits{}) {
 		t.Errorf("no link has the traits %+v", got)
