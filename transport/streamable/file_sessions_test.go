@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -625,6 +626,9 @@ func TestADamagedFileIsCompactedOnce(t *testing.T) {
 	if first, later := file("c"), file("d"); !os.SameFile(first, later) {
 		t.Error("the file was replaced again")
 	}
+	if n := s.Report().Damaged; n != 1 {
+		t.Errorf("after that %d places were damaged when the file was opened, want one", n)
+	}
 }
 
 // A session that has ended takes no more room.
@@ -738,8 +742,13 @@ func TestClosedSessions(t *testing.T) {
 	s.Save("t", storedRecord(2, 10))
 	s.Forget("s")
 	s.Free("s")
-	if r, err := s.Take(t.Context(), "s", "identity"); err == nil || errors.Is(err, ErrNoSession) {
-		t.Errorf("Take got %v, %v, want another error", r, err)
+	for _, session := range []string{"s", "t", "none"} {
+		if r, err := s.Take(t.Context(), session, "identity"); err == nil || errors.Is(err, ErrNoSession) {
+			t.Errorf("Take of %s got %v, %v, want another error", session, r, err)
+		}
+	}
+	if n := s.Report().Pending; n != 0 {
+		t.Errorf("%d records wait after Close, want none", n)
 	}
 	if !bytes.Equal(before, readFile(t, filepath.Join(dir, "sessions"))) {
 		t.Error("the file was changed after Close")
@@ -747,6 +756,24 @@ func TestClosedSessions(t *testing.T) {
 	s = openSessions(t, dir, FileSessionsOptions{})
 	wantStored(t, s, "s", 1)
 	wantStored(t, s, "t", -1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("shutting down")
+	cancel(why)
+	if _, err := s.Take(ctx, "s", "identity"); !errors.Is(err, why) {
+		t.Errorf("Take got %v, want %v", err, why)
+	}
+}
+
+// What a process that was killed has left of a key is replaced.
+func TestHalfAKeyIsReplaced(t *testing.T) {
+	dir := testenv.Dir(t)
+	writeFile(t, filepath.Join(dir, "key.new"), []byte("00"))
+	s := openSessions(t, dir, FileSessionsOptions{})
+	s.Save("s", storedRecord(1, 10))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantStored(t, openSessions(t, dir, FileSessionsOptions{}), "s", 1)
 }
 
 // While the writer cannot go on, Save, Free and Forget return, and one record of each session
