@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -87,4 +88,34 @@ func TestKeptIsThatOfTheWrappedLink(t *testing.T) {
 	}
 	link.Close(0)
 	plain.Close(0)
+}
+
+// The first opens fail, and are in the log. Faults of one link hit no other, At counts whatever After says, and the plan of the program stays as
+// it is. A link that is closed is broken by nothing.
+func TestFaultsOfOneLink(t *testing.T) {
+	faults := []fault.Fault{{Kind: fault.Drop, Direction: fault.Outbound, Link: 1, At: []int{1}, After: 5}}
+	from := fault.New(inmem.New(func(peer transport.Link) { peer.Bind(new(recording)) }, inmem.Options{}), fault.Plan{FailOpens: 2, Faults: faults})
+	for n := range 4 {
+		link, err := from.Open(t.Context())
+		var refused *fault.InjectedError
+		if failed := errors.As(err, &refused); failed != (n < 2) || failed && (refused.Kind != fault.FailOpen || refused.Link != n+1) {
+			t.Fatalf("open %d: got %v", n+1, err)
+		} else if failed {
+			continue
+		}
+		link.Bind(new(recording))
+		if err := link.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
+			t.Error(err)
+		}
+		link.Close(0)
+		from.Break()
+	}
+	log := from.Log()
+	if got := log.String(); got != "link 1: fail open\nlink 2: fail open\nlink 1, outbound frame 1: drop x\n" {
+		t.Errorf("got the log\n%s", got)
+	}
+	log[0].Link = 7
+	if from.Log()[0].Link != 1 || faults[0].Frames != 0 || faults[0].For != 0 {
+		t.Errorf("got %+v and %+v, want what they were", from.Log()[0], faults[0])
+	}
 }
