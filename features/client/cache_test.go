@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type cachingServer struct {
 	asked     map[string]int           // requests by method
 	away      atomic.Bool              // the server accepts no connection
 	refuse    func(method string) bool // whether a method gets an error
+	code      int64                    // of that error
 	changedAt time.Time                // when the test has reported a change
 }
 
@@ -55,7 +57,7 @@ func (k *cachingServer) serve(f frame) []string {
 	}
 	k.asked[f.Method]++
 	if k.refuse != nil && k.refuse(f.Method) {
-		return []string{f.fault(-32602, `null`)}
+		return []string{f.fault(cmp.Or(k.code, int64(-32602)), `null`)}
 	}
 	n := k.asked[f.Method]
 	var p struct {
@@ -415,6 +417,22 @@ func TestAListIsKeptWholeOrNotAtAll(t *testing.T) {
 			t.Error("the cursor was accepted, want an error")
 		}
 		want("after a cursor that is not good any more", "1-9 2-10 3-11")
+		k.code = -32603 // some servers have no code of their own for that
+		k.refuse = func(method string) bool { return k.asked[method] == 12 }
+		if _, err := s.With(client.CallOptions{Fresh: true}).ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &cursor}); err == nil {
+			t.Error("the cursor was accepted, want an error")
+		}
+		want("after another error", "1-13 2-14 3-15")
+		var rest []string
+		for tool, err := range s.Tools(t.Context(), &protocol.ListToolsParams{Cursor: &cursor}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest = append(rest, tool.Name)
+		}
+		if got := strings.Join(rest, " "); got != "2-16 3-17" {
+			t.Errorf("from a cursor: got %s, want what the server says now", got)
+		}
 	})
 }
 

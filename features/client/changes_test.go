@@ -30,6 +30,7 @@ func TestChangesOfTheConnection(t *testing.T) {
 		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{})
 		var reported []string
+		var cuts [3]time.Time
 		busy := make(chan struct{})
 		ended := make(chan struct{})
 		go func() {
@@ -38,20 +39,26 @@ func TestChangesOfTheConnection(t *testing.T) {
 				text := fmt.Sprintf("%d ready", status.Epoch)
 				if status.State != client.Ready {
 					text = fmt.Sprintf("%d lost: %s", status.Epoch, status.Reason.Kind)
+					if status.LastFailure.Kind != conn.PeerEnded || status.Since.Before(cuts[status.Epoch-1]) {
+						t.Errorf("%s: the last failure is %q, and it is lost since %v", text, status.LastFailure.Kind, status.Since)
+					}
 				}
-				if reported = append(reported, text); len(reported) == 3 {
+				if reported = append(reported, text); len(reported) == 1 {
 					<-busy
 				}
 			}
 		}()
 		synctest.Wait()
-		for range 3 { // the last two happen while the loop is busy
+		for i := range cuts { // the first two happen while the loop is busy
+			cuts[i] = time.Now()
 			s.cut()
-			pass(time.Minute)
+			if pass(time.Minute); i == 1 {
+				close(busy)
+				synctest.Wait()
+			}
 		}
-		close(busy)
 		synctest.Wait()
-		want := []string{"1 ready", "1 lost: peer ended", "2 ready", "2 lost: peer ended", "4 ready"}
+		want := []string{"1 ready", "1 lost: peer ended", "3 ready", "3 lost: peer ended", "4 ready"}
 		if !slices.Equal(reported, want) {
 			t.Errorf("got the events %q, want %q", reported, want)
 		}
@@ -91,6 +98,51 @@ func TestChangesSayWhyThereWasALoss(t *testing.T) {
 				t.Errorf("the loss has the reason %q", status.Reason.Kind)
 			}
 			break
+		}
+	})
+}
+
+// So does the Lost event, if the goroutine that tells it was held up by middleware until then.
+//
+// Guarantees: G-0030.2
+func TestALostEventSaysWhyThereWasALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := allAnswers(protocol.LatestLegacy)
+		var silent atomic.Bool
+		s := &fakeServer{answer: func(f frame) []string {
+			if silent.Load() {
+				return nil
+			}
+			return answers(f)
+		}}
+		goesOn, lost := make(chan struct{}), make(chan client.Reason, 1)
+		session := openFake(t, s, client.Options{
+			LogLevel: protocol.LogInfo,
+			OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+				if e, ok := e.(*client.Lost); ok {
+					lost <- e.Reason
+				}
+			},
+			Middleware: []client.Middleware{func(next client.Handler) client.Handler {
+				return func(ctx context.Context, r *client.Request) (any, error) {
+					if r.Method == protocol.MethodSetLogLevel {
+						<-goesOn
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		synctest.Wait()
+		silent.Store(true)
+		s.cut()
+		pass(2 * time.Second) // the next server does not answer
+		synctest.Wait()
+		if now := session.Status().State; now != conn.Initializing {
+			t.Errorf("the state is %s", now)
+		}
+		close(goesOn)
+		if why := <-lost; why.Kind != conn.PeerEnded {
+			t.Errorf("the loss has the reason %q, want %q", why, conn.PeerEnded)
 		}
 	})
 }

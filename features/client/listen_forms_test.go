@@ -174,20 +174,23 @@ func TestErrorsOfSubscribe(t *testing.T) {
 		is     error
 		text   string
 		after  time.Duration
+		own    time.Duration // the RequestTimeout of the client
 	}{
-		"no answer":          {noResponse, nil, 0, conn.TimedOut, client.ErrTimedOut, "", 30 * time.Second},
-		"cancelled":          {noResponse, func(_ *fakeServer, end func()) { end() }, 0, conn.Cancelled, enough, "", time.Second},
-		"a deadline":         {noResponse, nil, 5 * time.Second, conn.TimedOut, enough, "", 5 * time.Second},
-		"the server is lost": {noResponse, func(s *fakeServer, _ func()) { s.cut() }, 0, conn.LinkLost, client.ErrStale, "", time.Second},
-		"it is not granted":  {func(f frame) []string { return f.grantsOnly(`["file:///b"]`) }, nil, 0, conn.Answered, nil, `does not grant reports of "file:///a"`, 0},
-		"it is refused":      {withFault(-32601, `null`), nil, 0, conn.PeerError, client.ErrUnsupported, "", 0},
-		"its params are":     {withFault(-32602, `null`), nil, 0, conn.PeerError, &jsonrpc.Error{Code: -32602}, "", 0},
+		"no answer":          {noResponse, nil, 0, conn.TimedOut, client.ErrTimedOut, "", 30 * time.Second, 0},
+		"no answer in 5 s":   {noResponse, nil, 0, conn.TimedOut, client.ErrTimedOut, "", 5 * time.Second, 5 * time.Second},
+		"no answer, -1 ns":   {noResponse, nil, 0, conn.TimedOut, client.ErrTimedOut, "", 30 * time.Second, -1},
+		"cancelled":          {noResponse, func(_ *fakeServer, end func()) { end() }, 0, conn.Cancelled, enough, "", time.Second, 0},
+		"a deadline":         {noResponse, nil, 5 * time.Second, conn.TimedOut, enough, "", 5 * time.Second, 0},
+		"the server is lost": {noResponse, func(s *fakeServer, _ func()) { s.cut() }, 0, conn.LinkLost, client.ErrStale, "", time.Second, 0},
+		"it is not granted":  {func(f frame) []string { return f.grantsOnly(`["file:///b"]`) }, nil, 0, conn.Answered, nil, `does not grant reports of "file:///a"`, 0, 0},
+		"it is refused":      {withFault(-32601, `null`), nil, 0, conn.PeerError, client.ErrUnsupported, "", 0, 0},
+		"its params are":     {withFault(-32602, `null`), nil, 0, conn.PeerError, &jsonrpc.Error{Code: -32602}, "", 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := grantingServer()
 				s.on(protocol.MethodListen, func(f frame, _ func(frame) []string) []string { return test.listen(f) })
-				session, err := connect(t, s, client.Options{}, time.Minute)
+				session, err := connect(t, s, client.Options{Conn: conn.Tuning{RequestTimeout: test.own}}, time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}

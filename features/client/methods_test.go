@@ -414,6 +414,20 @@ func TestMiddlewareThatReturnsTheWrongType(t *testing.T) {
 		if _, err := session.Request(t.Context(), "x", nil); err == nil {
 			t.Errorf("%s: got no error for a raw request, want one", name)
 		}
+		asking := openFake(t, askingServer(`{"a":{"method":"roots/list","params":{}}}`, nil), client.Options{
+			ProtocolVersion: protocol.Latest, Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
+			Middleware: []client.Middleware{func(next client.Handler) client.Handler {
+				return func(ctx context.Context, r *client.Request) (any, error) {
+					if r.Incoming && !r.Notification {
+						return result, nil
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		if _, err := callTool(t, asking, "x", ""); !errors.As(err, new(*client.InputError)) {
+			t.Errorf("%s, for a question: got %v, want a *client.InputError", name, err)
+		}
 	}
 }
 

@@ -202,6 +202,8 @@ func TestCapabilitiesFollowFromHandlers(t *testing.T) {
 		{client.Options{Roots: all.Roots}, `{"roots":{"listChanged":true}}`, `{"roots":{}}`},
 		{client.Options{Capabilities: protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{"a/b": []byte(`{}`)}}},
 			`{"extensions":{"a/b":{}}}`, `{"extensions":{"a/b":{}}}`},
+		{client.Options{Tasks: true, Capabilities: protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{}}}, // which stays empty
+			`{"extensions":{}}`, `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`},
 	} {
 		legacy := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		openFake(t, legacy, test.o)

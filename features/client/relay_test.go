@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -275,6 +276,26 @@ func TestLogMessagesLeadToTheirCall(t *testing.T) {
 			holding.Wait()
 		}
 	}
+}
+
+// A call that fails has its log messages as well before it does.
+//
+// Guarantees: G-0089.7
+func TestLogsOfACallThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answeringWith(protocol.MethodCallTool, func(f frame) []string {
+			return []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"said"}}`, f.fault(-32603, `null`)}
+		})
+		logged := 0
+		session := openFake(t, s, client.Options{OnLog: func(ctx context.Context, _ *client.Session, _ *client.LogMessage) {
+			pass(time.Second) // the failure has come by then
+			logged += len(client.Asking(ctx))
+		}})
+		view := session.With(client.CallOptions{AwaitLogs: true})
+		if _, err := view.Request(t.Context(), protocol.MethodCallTool, json.RawMessage(`{"name":"x"}`)); err == nil || logged != 1 {
+			t.Errorf("got %v after %d messages of the call, want its error after one", err, logged)
+		}
+	})
 }
 
 // A modern server is asked for the log level of the call, whatever that of the session is.

@@ -23,7 +23,7 @@ func TestSessionsThatAreNotGivenYet(t *testing.T) {
 		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		defer s.close()
 		defer silent.close()
-		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, FailFast: true})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, FailFast: true, Calls: client.CallOptions{Retries: 7}})
 		for _, name := range []string{"b", "a"} {
 			session, err := c.Start(t.Context(), name, s)
 			if err != nil {
@@ -51,6 +51,11 @@ func TestSessionsThatAreNotGivenYet(t *testing.T) {
 		}
 		for range c.Samples() {
 			break
+		}
+		for session := range c.Sessions() {
+			if session.Calls().Retries != 7 {
+				t.Errorf("the calls of %s have the options %+v, want those of the client", session.Name(), session.Calls())
+			}
 		}
 		if _, found := named.Session("waits"); found || len(named.Report().Children) > 0 {
 			t.Error("a session that Connect waits for is found, or reported")

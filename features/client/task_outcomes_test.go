@@ -68,7 +68,8 @@ func TestOutcomesOfTasks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				session, server := openTask(t, client.Options{}, func(f frame, _ int) string { return f.result(taskStatus("complete", test.status, test.more)) })
+				o := client.Options{Calls: client.CallOptions{OnProgress: func(*protocol.ProgressParams) {}}} // of the call, and not of its polls
+				session, server := openTask(t, o, func(f frame, _ int) string { return f.result(taskStatus("complete", test.status, test.more)) })
 				result, err := callTool(t, session, "make", "")
 				switch {
 				case test.want == nil && (err != nil || result.Content.Text() != "made"):
@@ -78,8 +79,8 @@ func TestOutcomesOfTasks(t *testing.T) {
 				case errors.Is(err, client.ErrInvalid) || client.NotExecuted(err):
 					t.Errorf("got %v, which says that the tool was not called", err)
 				}
-				if n := len(server.received(protocol.MethodGetTask)); n != 1 {
-					t.Errorf("the server got %d polls, want 1", n)
+				if polls := server.received(protocol.MethodGetTask); len(polls) != 1 || strings.Contains(string(polls[0].Params), "progressToken") {
+					t.Errorf("the server got the polls %+v, want one that asks for no progress", polls)
 				}
 			})
 		})

@@ -315,7 +315,7 @@ func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallTo
 	switch {
 	case state.Status == protocol.TaskFailed && state.Error != nil:
 		fault := &jsonrpc.Error{Code: state.Error.Code, Message: state.Error.Message, Data: state.Error.Data}
-		return nil, begun(explain(answered(protocol.MethodCallTool, last.id, fault)))
+		return nil, explain(answered(protocol.MethodCallTool, last.id, fault))
 	case state.Status != protocol.TaskCompleted || len(state.FinalResult) == 0:
 		return nil, answered(protocol.MethodGetTask, last.id, &ResultError{fmt.Errorf("the task is %s, and has no outcome", state.Status)})
 	}

@@ -461,16 +461,16 @@ func TestCloseRightAfterACallCancelsItsTask(t *testing.T) {
 }
 
 // If a call that became a task ends while the server is away, the task is cancelled when the server is back. If the server does
-// not confirm a cancellation, the call waits for that no longer than a second, and the server gets it again.
+// not confirm a cancellation, the call waits for that no longer than a second, and the server gets it again. So it does if it was overloaded.
 //
 // Guarantees: G-0032.11
 func TestTaskIsCancelledWhenTheServerIsBack(t *testing.T) {
-	for name, away := range map[string]bool{"away": true, "silent": false} {
+	for _, name := range []string{"away", "silent", "overloaded"} {
 		for _, version := range []string{protocol.Latest, protocol.Version20251125} {
 			synctest.Test(t, func(t *testing.T) {
 				const created = `"taskId":"job","status":"working","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"`
 				p := newFlakyEndpoint("", errors.New("nobody is there"))
-				silent := !away
+				away, refuses := name == "away", name != "away"
 				p.answer = func(f frame) []string {
 					switch {
 					case f.Method == protocol.MethodDiscover:
@@ -483,8 +483,10 @@ func TestTaskIsCancelledWhenTheServerIsBack(t *testing.T) {
 						return []string{f.result(`{"resultType":"task",` + created + `,"ttlMs":null}`)}
 					case f.Method == protocol.MethodCallTool:
 						return []string{f.result(`{"task":{` + created + `,"ttl":null}}`)}
-					case f.Method == protocol.MethodCancelTask && silent:
-						silent = false
+					case f.Method == protocol.MethodCancelTask && refuses:
+						if refuses = false; name == "overloaded" {
+							return []string{f.fault(jsonrpc.CodeOverloaded, `null`)}
+						}
 						return nil
 					case f.Method == protocol.MethodGetTask && protocol.IsModern(version):
 						return []string{f.result(`{"resultType":"complete",` + created + `,"ttlMs":null}`)}
@@ -522,7 +524,7 @@ func TestTaskIsCancelledWhenTheServerIsBack(t *testing.T) {
 				}
 				began := time.Now()
 				cancel()
-				wait := map[bool]time.Duration{false: time.Second}[away]
+				wait := map[string]time.Duration{"silent": time.Second}[name]
 				if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(began) != wait {
 					t.Errorf("%s, %s: the call ended with %v after %v, want %v after %v", name, version, err, time.Since(began), context.Canceled, wait)
 				}

@@ -96,7 +96,7 @@ func (r *Restorer) run(ctx context.Context, s Session) {
 			}
 			continue
 		case r.known != nil && !isCurrent(r.known, status) && status.State != conn.Closing:
-			s.Lost(r.known.Epoch(), status.Reason, status.NextAttempt)
+			s.Lost(r.known.Epoch(), status.LastFailure, status.NextAttempt) // its reason may be that of the next attempt already
 		}
 		select {
 		case <-status.Changed():
