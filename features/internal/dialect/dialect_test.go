@@ -56,6 +56,7 @@ func TestClassify(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, conn.Ordinary, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, conn.Streaming, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","method":"subscriptions/listen"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","id":1,"method":"tasks/result"}`, conn.Streaming, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`, conn.Progress, jsonrpc.IntegerID(7)},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"7","progress":1}}`, conn.Progress, jsonrpc.StringID("7")},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}`, conn.Ordinary, jsonrpc.ID{}},
@@ -142,6 +143,63 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// A server does not probe a client before it knows its revision, nor one of a revision in which clients take no requests.
+//
+// Guarantees: G-0025.1
+func TestAServerProbesOnlyLegacyClients(t *testing.T) {
+	d := &Dialect{Serving: true}
+	for _, test := range []struct{ version, method string }{{"", ""}, {protocol.Latest, ""}, {protocol.Version20251125, "ping"}} {
+		if test.version != "" {
+			d.Spoke(test.version)
+		}
+		if m := d.Probe(); m.Method != test.method {
+			t.Errorf("%q: got %+v, want the method %q", test.version, m, test.method)
+		}
+	}
+}
+
+// Only what opens a session is served at once, by a server that needs no code of the program for that, and only an initialize of the revision with
+// batches permits batches.
+func TestWhatOpensASession(t *testing.T) {
+	for _, test := range []struct {
+		frame              string
+		immediate, batches bool
+	}{
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}`, true, true},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-2\u0036"}}`, true, true},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}`, true, false},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","a":"2025-03-26"}}`, true, false},
+		{`{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, true, false},
+		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, true, false},
+		{`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"}`, false, false},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, false, false},
+	} {
+		m, err := jsonrpc.Decode([]byte(test.frame), jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&Dialect{Serving: true, Immediate: true, Batching: true}).Classify(m); got.Immediate != test.immediate || got.Batches != test.batches {
+			t.Errorf("%s: got %+v, want immediate: %t, batches: %t", test.frame, got, test.immediate, test.batches)
+		}
+		if got := (&Dialect{Serving: true}).Classify(m); got.Immediate || got.Batches {
+			t.Errorf("%s: got %+v of a server that runs code of the program, and has no batches", test.frame, got)
+		}
+	}
+}
+
+// Each report of other roots counts, before anybody handles it.
+//
+// Guarantees: G-0106.6
+func TestReportsOfOtherRootsCount(t *testing.T) {
+	d := new(Dialect)
+	for n := range uint32(3) {
+		if got := d.RootsChanges(); got != n {
+			t.Errorf("got %d reports, want %d", got, n)
+		}
+		d.Classify(jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: protocol.NotificationRootsListChanged})
+	}
+}
+
 // The notification of a cancellation names the request, and contains no text of the
 // program's error.
 func TestCancelNamesTheRequestAndHidesSecrets(t *testing.T) {
@@ -150,6 +208,7 @@ func TestCancelNamesTheRequestAndHidesSecrets(t *testing.T) {
 		reason string
 	}{
 		{conn.ErrTimedOut, "timed out"},
+		{fmt.Errorf("outer: %w", conn.ErrTimedOut), "timed out"},
 		{fmt.Errorf("outer: %w", context.DeadlineExceeded), "timed out"},
 		{context.Canceled, "cancelled"},
 		{conn.ErrDraining, "closing"},

@@ -48,6 +48,26 @@ func TestOnlyTheTraceContextMayDiffer(t *testing.T) {
 		``:                               false,
 		strings.ToUpper(knownMeta):       false,
 		with(`,"traceparent":"a\u0062"`): false,
+		with(`,"traceparent":"a","traceparent":"b"`): false,
+	} {
+		if got := known.Is([]byte(text)); got != want {
+			t.Errorf("%s is known: %t, want %t", text, got, want)
+		}
+	}
+}
+
+// A trace context that is not at the end of a _meta belongs to what is known, which is a copy.
+func TestATraceContextAmongOtherMembersIsKnown(t *testing.T) {
+	own := with(`,"traceparent":"a","other":1`)
+	text := []byte(own)
+	known := Remember(text)
+	clear(text)
+	for text, want := range map[string]bool{
+		own:                                  true,
+		knownMeta:                            false,
+		with(`,"traceparent":"b","other":1`): false,
+		strings.TrimSuffix(own, "}") + `,"traceparent":"b"}`: false,
+		strings.TrimSuffix(own, "}") + `,"baggage":"b"}`:     true,
 	} {
 		if got := known.Is([]byte(text)); got != want {
 			t.Errorf("%s is known: %t, want %t", text, got, want)
@@ -71,14 +91,14 @@ func TestWhatIsNotRemembered(t *testing.T) {
 
 // What was cut off is added to the params again, also after the frame of the request was used for something else.
 func TestWhatWasCutIsAdded(t *testing.T) {
-	frame := []byte(`{"_meta":` + with(`,"traceparent":"a","tracestate":"b=1"`) + `,"name":"x"}`)
+	frame := []byte(`{"_meta":` + with(`,"traceparent":"a","tracestate":"b=1","baggage":"c=d"`) + `,"name":"x"}`)
 	cut := Remember([]byte(knownMeta)).Cut(frame)
 	cut.Keep()
 	clear(frame)
 	var params protocol.CallToolParams
 	cut.AddTo(&params)
 	got := params.Meta
-	if len(got) != 4 || string(got[protocol.MetaTraceparent]) != `"a"` || string(got[protocol.MetaTracestate]) != `"b=1"` || string(got[protocol.MetaProtocolVersion]) != `"2026-07-28"` {
+	if len(got) != 5 || string(got[protocol.MetaBaggage]) != `"c=d"` || string(got[protocol.MetaTraceparent]) != `"a"` || string(got[protocol.MetaTracestate]) != `"b=1"` || string(got[protocol.MetaProtocolVersion]) != `"2026-07-28"` {
 		t.Errorf("the params have %v", got)
 	}
 	if cut.Rest != nil {

@@ -14,8 +14,11 @@ import (
 // basic/transports/streamable-http).
 func TestWhichAnnotationsAreValid(t *testing.T) {
 	property := func(schema string) string { return `{"type":"object","properties":{"a":` + schema + `}}` }
-	tooMany := new(strings.Builder)
+	tooMany, most := new(strings.Builder), ""
 	for n := range maxArguments + 1 {
+		if n == maxArguments {
+			most = tooMany.String()[1:]
+		}
 		fmt.Fprintf(tooMany, `,"p%d":{"type":"string","x-mcp-header":"H%d"}`, n, n)
 	}
 	for schema, valid := range map[string]bool{
@@ -45,6 +48,8 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 		`{"type":"string","x-mcp-header":"Region"}`:                                                                          true, // no argument has that path, so nothing is mirrored
 		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"R"},"b":{"type":"string","x-mcp-header":"r"}}}`: false,
 		`{"type":"object","properties":{` + tooMany.String()[1:] + `}}`:                                                      false,
+		`{"type":"object","properties":{` + most + `}}`:                                                                      true,
+		property(`{"type":"string","x-mcp-header":"` + strings.Repeat("x", maxHeaderName) + `"}`):                            true,
 	} {
 		if all, err := Arguments(json.RawMessage(schema)); (err == nil) != valid {
 			t.Errorf("%.200s: got %v, %v, want %v", schema, all, err, valid)
@@ -56,23 +61,25 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 func TestMirroredHeaders(t *testing.T) {
 	all, err := Arguments(json.RawMessage(`{"type":"object","properties":{
 		"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},"b":{"type":"boolean","x-mcp-header":"B"},
-		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}},"not":{"type":"string"}}}`))
+		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}},"not":{"type":"string"},
+		"a":{"properties":{"b":{"properties":{"c":{"properties":{"d":{"type":"string","x-mcp-header":"D"},"e":{"type":"string","x-mcp-header":"E"}}}}}}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for arguments, want := range map[string]map[string]string{
-		``:                                 {},
-		`{}`:                               {},
-		`{"s":"","not":"x"}`:               {"S": ""},
-		`{"s":" ü\t","i":42,"b":false}`:    {"S": " ü\t", "I": "42", "B": "false"},
-		`{"i":-1e3}`:                       {"I": "-1000"},
-		`{"i":1.5,"s":null,"b":null}`:      {},
-		`{"i":9007199254740991}`:           {"I": "9007199254740991"},
-		`{"i":9007199254740993}`:           {},
-		`{"i":1e999999999}`:                {},
-		`{"o":{"s":"deep"}}`:               {"Inner": "deep"},
-		`{"o":"s","s":{"s":1},"b":[true]}`: {},
-		`[1]`:                              {},
+		``:                                    {},
+		`{}`:                                  {},
+		`{"s":"","not":"x"}`:                  {"S": ""},
+		`{"s":" ü\t","i":42,"b":false}`:       {"S": " ü\t", "I": "42", "B": "false"},
+		`{"i":-1e3}`:                          {"I": "-1000"},
+		`{"i":1.5,"s":null,"b":null}`:         {},
+		`{"i":9007199254740991}`:              {"I": "9007199254740991"},
+		`{"i":9007199254740993}`:              {},
+		`{"i":1e999999999}`:                   {},
+		`{"o":{"s":"deep"}}`:                  {"Inner": "deep"},
+		`{"a":{"b":{"c":{"d":"1","e":"2"}}}}`: {"D": "1", "E": "2"},
+		`{"o":"s","s":{"s":1},"b":[true]}`:    {},
+		`[1]`:                                 {},
 	} {
 		if got := Texts(all, json.RawMessage(arguments)); !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", arguments, got, want)

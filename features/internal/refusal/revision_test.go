@@ -23,6 +23,15 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
+// The answer is the newest revision of a server, in whatever order it names them.
+func TestNegotiateDoesNotDependOnTheOrder(t *testing.T) {
+	for _, supported := range [][]string{{"2025-11-25", "2024-11-05", "2025-03-26"}, {"2024-11-05", "2025-11-25", "2025-03-26"}} {
+		if got := refusal.Negotiate("1.0", supported); got != "2025-11-25" {
+			t.Errorf("%q: got %s", supported, got)
+		}
+	}
+}
+
 func TestNegotiateWithNothingSupported(t *testing.T) {
 	if got := refusal.Negotiate(protocol.LatestLegacy, nil); got != "" {
 		t.Errorf("got %q", got)
@@ -58,5 +67,12 @@ func TestUnsupportedVersionIsShort(t *testing.T) {
 	err := refusal.Unsupported("é"+strings.Repeat("x\x00", 1<<20), nil)
 	if len(err.Data) > 1000 || len(err.Message) > 100 {
 		t.Errorf("%d bytes of data, %d of message", len(err.Data), len(err.Message))
+	}
+	for _, requested := range []string{strings.Repeat("x", 1<<10), "x" + strings.Repeat("é", 1<<10)} { // the second one is cut within a letter
+		err := refusal.Unsupported(requested, nil)
+		var data protocol.UnsupportedVersionData
+		if failed := protocol.Unmarshal(err.Data, &data); failed != nil || err.Code != protocol.CodeUnsupportedVersion || !strings.HasPrefix(data.Requested, requested[:63]) {
+			t.Errorf("%.10s…: got %v with %s, want its beginning", requested, err, err.Data)
+		}
 	}
 }

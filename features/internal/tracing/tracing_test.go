@@ -20,13 +20,14 @@ const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 //
 // Guarantees: G-0047.1
 func TestTheTraceContextEntersMeta(t *testing.T) {
-	ctx := telemetry.WithTrace(t.Context(), telemetry.Trace{Parent: parent, State: "a=1"})
+	ctx := telemetry.WithTrace(t.Context(), telemetry.Trace{Parent: parent, State: "a=1", Baggage: "b=2"})
 	for raw, want := range map[string]string{
-		``:                                `{"_meta":{"traceparent":"` + parent + `","tracestate":"a=1"}}`,
-		`{"a":1}`:                         `{"_meta":{"traceparent":"` + parent + `","tracestate":"a=1"},"a":1}`,
-		`{"_meta":{"b":2}}`:               `{"_meta":{"b":2,"traceparent":"` + parent + `","tracestate":"a=1"}}`,
+		``:                                `{"_meta":{"traceparent":"` + parent + `","tracestate":"a=1","baggage":"b=2"}}`,
+		`{"a":1}`:                         `{"_meta":{"traceparent":"` + parent + `","tracestate":"a=1","baggage":"b=2"},"a":1}`,
+		`{"_meta":{"b":2}}`:               `{"_meta":{"b":2,"traceparent":"` + parent + `","tracestate":"a=1","baggage":"b=2"}}`,
 		`{"_meta":{"traceparent":"own"}}`: `{"_meta":{"traceparent":"own"}}`,
 		`[1]`:                             `[1]`,
+		`{"_meta":{"tracestate":"own"}}`:  `{"_meta":{"traceparent":"` + parent + `","tracestate":"own","baggage":"b=2"}}`,
 	} {
 		got := tracing.Inject(ctx, json.RawMessage(raw))
 		if !sameJSON(t, string(got), want) {
