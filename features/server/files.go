@@ -106,7 +106,7 @@ func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog.Catalog[*res
 		return l.all, nil
 	}
 	merged := make(map[string]*resource)
-	for _, f := range *folders {
+	for _, f := range slices.Backward(*folders) { // the first folder with a file has the last word, as find takes that
 		if err := f.Walk(func(name string, file *protocol.Resource) { merged[file.URI] = fileResource(f, name, file) }); err != nil {
 			return nil, err
 		}

@@ -128,8 +128,8 @@ func (ss *Skills) sets() []*set {
 // list serves skills/list.
 func (ss *Skills) list(ctx context.Context, params protocol.ListSkillsParams) (r protocol.ListSkillsResult, err error) {
 	all := make(map[string]*protocol.Skill)
-	files := make(map[string]*protocol.Resource) // the SKILL.md of each, by which the program hides a skill
-	for _, from := range ss.sets() {
+	files := make(map[string]*protocol.Resource)      // the SKILL.md of each, by which the program hides a skill
+	for _, from := range slices.Backward(ss.sets()) { // the first set with a skill has the last word, as skills/get and resources/read take that
 		names, err := from.names()
 		if err != nil {
 			return r, err
@@ -180,7 +180,7 @@ func (ss *Skills) readDirectory(ctx context.Context, params protocol.ReadDirecto
 	}
 	all := make(map[string]*protocol.Resource)
 	found := false
-	for _, from := range ss.sets() {
+	for _, from := range slices.Backward(ss.sets()) { // as in list
 		entries, ok := from.directory(params.URI)
 		found = found || ok
 		for _, entry := range entries {

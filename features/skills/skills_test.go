@@ -374,6 +374,43 @@ func TestBrokenSkillsAreNotAdded(t *testing.T) {
 }
 
 // A countingFS counts how often a file is opened.
+// A skill of two calls of Add is that of the first one, in every list and for whoever reads it: its digests fit its files.
+//
+// Guarantees: G-0042.1
+func TestASkillThatIsAddedTwiceIsTheFirst(t *testing.T) {
+	s := newServer(server.Options{})
+	both := skills.New(s)
+	for _, more := range []string{"", "more\n"} {
+		if err := both.Add(fstest.MapFS{"refunds/SKILL.md": {Data: []byte(skillText("refunds") + more)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const uri = "skill://refunds/SKILL.md"
+	w := dial(t, s)
+	read := *result[protocol.ReadResourceResult](w, "resources/read", `"uri":"`+uri+`"`).Contents[0].Text
+	want := protocol.SkillFile{URI: uri, Digest: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(skillText("refunds")))), Size: int64(len(skillText("refunds")))}
+	if read != skillText("refunds") {
+		t.Errorf("got %q, want the first one", read)
+	}
+	listed := result[protocol.ListSkillsResult](w, "skills/list", ``).Skills
+	if len(listed) != 1 {
+		t.Fatalf("got %d skills, want one", len(listed))
+	}
+	for _, one := range []protocol.Skill{*listed[0], result[protocol.GetSkillResult](w, "skills/get", `"uri":"`+uri+`"`).Skill} {
+		if files := one.Resources.Files; len(files) != 1 || files[0] != want {
+			t.Errorf("got the files %+v, want %+v", files, want)
+		}
+	}
+	for _, all := range [][]*protocol.Resource{
+		result[protocol.ReadDirectoryResult](w, "resources/directory/read", `"uri":"skill://refunds"`).Resources,
+		result[protocol.ListResourcesResult](w, "resources/list", ``).Resources,
+	} {
+		if len(all) != 1 || all[0].Size == nil || *all[0].Size != want.Size {
+			t.Errorf("got the resources %+v, want one of %d bytes", all, want.Size)
+		}
+	}
+}
+
 type countingFS struct {
 	fs.FS
 	opened atomic.Int64
