@@ -291,3 +291,166 @@ func TestAnswersOutliveARoundThatDoesNotAskForThem(t *testing.T) {
 		t.Errorf("got %+v, want all three answers", got)
 	}
 }
+
+// A question for which the call has to become a task fails if there is no room for that, and says so.
+//
+// Guarantees: G-0032.5
+func TestAQuestionFailsThatFindsNoRoomForItsTask(t *testing.T) {
+	store := new(faultyStore)
+	store.full.Store(true)
+	bubble(t, server.TaskOptions{After: time.Minute, Store: store}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		w.send(withTasks(`1`, "tools/call", `"name":"waits"`))
+		w.want("cannot become a task")
+		if cause := <-s.causes; !strings.Contains(cause.Error(), "cannot become a task") {
+			t.Errorf("the question failed with %v, want %q in it", cause, "cannot become a task")
+		}
+		store.full.Store(false)
+		w.beginTask("waits")
+	})
+}
+
+// How long a task lives is for the server to say: only a client of 2025-11-25 may ask for less.
+//
+// Guarantees: G-0032.3
+func TestAModernClientDoesNotChooseHowLongATaskLives(t *testing.T) {
+	bubble(t, server.TaskOptions{TTL: time.Hour, Legacy: true}, func(t *testing.T, s *taskServer) {
+		w, old := dial(t, s.Server), dial(t, s.Server)
+		old.session()
+		const params = `"name":"work","task":{"ttl":60000}`
+		if got := w.ask(withTasks(`1`, "tools/call", params)).text("ttlMs"); got != "3600000" {
+			t.Errorf("a modern client: got a TTL of %s ms, want that of the server", got)
+		}
+		if got := old.ask(legacy(`1`, "tools/call", params)).text("task"); !strings.Contains(got, `"ttl":60000`) {
+			t.Errorf("a client of 2025-11-25: got %s, want the TTL that it asks for", got)
+		}
+	})
+}
+
+// A call that could become a task, and for which the store has no room, stays a call: its client gets the result.
+//
+// Guarantees: G-0032.8
+func TestACallWithoutRoomForATaskStaysACall(t *testing.T) {
+	store := new(faultyStore)
+	store.full.Store(true)
+	bubble(t, server.TaskOptions{After: time.Second, Store: store}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		w.send(withTasks(`1`, "tools/call", `"name":"work"`))
+		pass(time.Minute)
+		s.goOn <- struct{}{}
+		w.want(`"id":1`, `"text":"done"`)
+	})
+}
+
+// A handler that returns InputRequired finds its state in the next round, in a call that may become a task as in any other; and none if it has returned
+// none the last time.
+//
+// Guarantees: G-0031.1
+func TestTheStateOfAHandlerIsThatOfItsLastRound(t *testing.T) {
+	said := func(text string) string {
+		return `"a":{"action":"accept","content":{"a":"` + text + `"}}`
+	}
+	bubble(t, server.TaskOptions{After: time.Minute}, func(t *testing.T, s *taskServer) {
+		w, state := dial(t, s.Server), ""
+		for _, more := range []string{"", "x", "y"} {
+			params := `"name":"explicit"`
+			if more != "" {
+				params += retryParams(state, said(more))
+			}
+			got := w.ask(withTasks(`1`, "tools/call", params))
+			if more != "y" {
+				if err := json.Unmarshal(got.Result["requestState"], &state); err != nil {
+					t.Fatalf("after %q: got %s, %v, want a question", more, got.Result, got.Error)
+				}
+			} else if !strings.Contains(got.text("content"), `"x+y"`) {
+				t.Errorf("got %s, %v, want both answers", got.Result, got.Error)
+			}
+		}
+	})
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "forgets"}, func(ctx context.Context, _ struct{}) (string, error) {
+		r, kept := server.RequestFrom(ctx), ""
+		later, err := r.State(&kept)
+		switch {
+		case err != nil:
+			return "", err
+		case r.Answers == nil:
+			return "", &server.InputRequired{Requests: question("a"), State: "kept"}
+		case later && kept == "kept":
+			return "", &server.InputRequired{Requests: question("a")}
+		default:
+			return fmt.Sprintf("a state: %t", later), nil
+		}
+	})
+	old, w := dial(t, s), dial(t, s)
+	old.session()
+	old.send(legacy(`1`, "tools/call", `"name":"forgets"`))
+	for range 2 {
+		old.send(`{"jsonrpc":"2.0","id":` + idOf(old.next()) + `,"result":{"action":"accept","content":{"a":"x"}}}`)
+	}
+	old.want(`a state: false`)
+	got := w.round("forgets", "")
+	for range 2 {
+		got = w.round("forgets", retryParams(got.State, said("x")))
+	}
+	if !strings.Contains(got.Text, `a state: false`) {
+		t.Errorf("got %+v, want no state in the last round", got)
+	}
+}
+
+// A call that may not ask any more has given its place back: the next one has room.
+//
+// Guarantees: G-0031.7
+func TestACallThatHasAskedTooOftenGivesItsPlaceBack(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newServer(server.Options{Asking: server.AskingOptions{MaxWaiting: 1, MaxRounds: 1}})
+		server.AddTool(s, protocol.Tool{Name: "insists"}, func(ctx context.Context, _ struct{}) (string, error) {
+			for {
+				if err := server.Confirm(ctx, "Sure?"); err != nil {
+					return "", err
+				}
+			}
+		}, server.Asks(server.Waits, forms))
+		w := dial(t, s)
+		for n := range 3 {
+			first := w.round("insists", "")
+			if first.State == "" {
+				t.Fatalf("call %d: got %+v, want a question", n, first)
+			}
+			if got := w.round("insists", retryParams(first.State, yes)); !strings.Contains(got.Text+fmt.Sprint(got.Error), "asked 1 times already") {
+				t.Errorf("call %d: got %+v, %v, want that it has asked too often", n, got, got.Error)
+			}
+		}
+	})
+}
+
+// A call of a legacy client whose handler returns InputRequired again and again ends after CallExpiry, however often its user answers.
+//
+// Guarantees: G-0031.7
+func TestALegacyCallThatRequiresInputExpires(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "requires"}, func(context.Context, struct{}) (string, error) {
+			return "", &server.InputRequired{Requests: question("a")}
+		})
+		w, began := dial(t, s), time.Now()
+		w.session()
+		w.send(legacy(`1`, "tools/call", `"name":"requires"`))
+		for range 7 {
+			asked := idOf(w.next())
+			if len(w.frames) == 0 && time.Since(began) < 54*time.Minute {
+				pass(9 * time.Minute)
+				w.send(`{"jsonrpc":"2.0","id":` + asked + `,"result":{"action":"accept","content":{"a":"x"}}}`)
+			}
+		}
+		pass(7 * time.Minute)
+		synctest.Wait()
+		var frames []string
+		for len(w.frames) > 0 {
+			frames = append(frames, <-w.frames)
+		}
+		if all := strings.Join(frames, ""); !strings.Contains(all, "the call took longer than 1h0m0s") {
+			t.Errorf("after %v: got %s, want that the call took too long", time.Since(began), all)
+		}
+	})
+}

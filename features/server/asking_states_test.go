@@ -412,3 +412,154 @@ func TestTheSizeOfAStateIsBounded(t *testing.T) {
 		t.Errorf("the largest state has %d bytes, want %d, or a little less", largest, 64<<10)
 	}
 }
+
+// An answer of a client is refused unless it is one to a question of its kind, and has what that kind needs. What is wrong with it the client is
+// told in few words.
+//
+// Guarantees: G-0031.6
+func TestEachKindOfAnswerIsChecked(t *testing.T) {
+	asked := question("form")
+	asked["model"] = &protocol.CreateMessageParams{Messages: []protocol.SamplingMessage{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}, MaxTokens: 1}
+	asked["roots"] = &protocol.ListRootsParams{}
+	needs := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}, Sampling: &protocol.SamplingCapability{}, Roots: &protocol.RootsCapability{}}
+	s := newServer(server.Options{})
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	for name, how := range map[string]server.Asking{"waits": server.Waits, "reruns": server.Reruns} {
+		server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
+			answers, err := server.Ask(ctx, asked)
+			if err != nil {
+				return "a result all the same", nil
+			}
+			return fmt.Sprint(len(answers)), nil
+		}, server.Asks(how, needs))
+	}
+	w := dial(t, s)
+	fitting := map[string]string{
+		"form":  `{"action":"accept","content":{"form":"x"}}`,
+		"model": `{"role":"assistant","model":"m","content":{"type":"text","text":"hello"}}`,
+		"roots": `{"roots":[]}`,
+	}
+	const none = "no error"
+	for _, test := range []struct{ key, answer, says string }{
+		{"form", fitting["form"], none},
+		{"form", `{"action":"decline"}`, none},
+		{"form", `{"action":"accept"}`, `the answer to "form" is not valid: `},
+		{"form", `{"action":"accept","content":{}}`, `the answer to "form" is not valid: `},
+		{"form", `{"action":"` + strings.Repeat("x", 10_000) + `"}`, `the answer to "form" is not valid: unknown action "xxx`},
+		{"form", `{"roots":[]}`, "it is no answer to an elicitation"},
+		{"model", `{"role":"","model":"m","content":{"type":"text","text":"hello"}}`, "it is no message of a model"},
+		{"model", `{"role":"assistant","model":"m"}`, "it is no message of a model"},
+		{"model", `{"action":"accept"}`, "it is no message of a model"},
+		{"roots", `{"action":"accept"}`, "it is no list of roots"},
+	} {
+		for _, tool := range []string{"waits", "reruns"} {
+			call := func(more string) response {
+				w.link.Grant(transport.Main, 1)
+				return w.ask(strings.Replace(modern(`1`, "tools/call", `"name":"`+tool+`"`+more), `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{},"sampling":{},"roots":{}}`, 1))
+			}
+			var state string
+			if err := json.Unmarshal(call("").Result["requestState"], &state); err != nil {
+				t.Fatal(err)
+			}
+			var answers []string
+			for key, answer := range fitting {
+				if key == test.key {
+					answer = test.answer
+				}
+				answers = append(answers, `"`+key+`":`+answer)
+			}
+			got := call(retryParams(state, strings.Join(answers, ",")))
+			switch {
+			case test.says == none:
+				if !strings.Contains(got.text("content"), `"3"`) {
+					t.Errorf("%s, %s: got %s, %v, want three answers", tool, test.answer, got.Result, got.Error)
+				}
+			case !got.Error.is(jsonrpc.CodeInvalidParams, test.says) || len(got.Error.Message) > 1_000:
+				t.Errorf("%s, %.100s: got %s, %+v, want the error %d with %q, in few words", tool, test.answer, got.Result, got.Error, jsonrpc.CodeInvalidParams, test.says)
+			}
+		}
+	}
+}
+
+// A state belongs to the server that sealed it: one of another name refuses it, although it has the same secrets and the same tool.
+//
+// Guarantees: G-0031.4
+func TestAStateOfAServerOfAnotherNameIsRefused(t *testing.T) {
+	var peers []*rawPeer
+	for _, name := range []string{"one", "one", "other"} {
+		s := server.New(protocol.Implementation{Name: name, Version: "1"}, server.Options{Asking: server.AskingOptions{Secrets: fixed(make([]byte, 32))}})
+		server.AddTool(s, protocol.Tool{Name: "asks"}, new(shop).one, server.Asks(server.Reruns, forms))
+		peers = append(peers, dial(t, s))
+	}
+	state := peers[0].round("asks", "").State
+	if got := peers[2].round("asks", retryParams(state, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+		t.Errorf("the other server: got %+v, want the error %d", got, jsonrpc.CodeInvalidParams)
+	}
+	if got := peers[1].round("asks", retryParams(state, yes)); !strings.Contains(got.Text, "confirmed") {
+		t.Errorf("a server of the same name: got %+v, want %q in it", got, "confirmed")
+	}
+}
+
+// The state of a prompt or a resource that asks is for the same prompt with the same arguments, for the same URI, and for the same user. Elsewhere it
+// is refused, and is still good.
+//
+// Guarantees: G-0031.4
+func TestAStateOfAPromptOrAResourceIsForOneCall(t *testing.T) {
+	s := newServer(server.Options{})
+	sure := func(ctx context.Context, said string) (string, error) { return said, server.Confirm(ctx, "Sure?") }
+	for _, name := range []string{"p", "q"} {
+		server.AddPrompt(s, protocol.Prompt{Name: name}, func(ctx context.Context, in struct {
+			A string `json:"a"`
+		}) (string, error) {
+			return sure(ctx, "prompt "+in.A)
+		}, server.Asks(server.Reruns, forms))
+	}
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{a}", Name: "x"}, func(ctx context.Context, in struct {
+		A string `json:"a"`
+	}) (string, error) {
+		return sure(ctx, "resource "+in.A)
+	}, server.Asks(server.Reruns, forms))
+	ada, bob := dialAs(t, s, "ada"), dialAs(t, s, "bob")
+	type request struct{ method, params string }
+	for _, test := range []struct {
+		request
+		others []request
+		want   string
+	}{
+		{request{"prompts/get", `"name":"p","arguments":{"a":"1"}`}, []request{
+			{"prompts/get", `"name":"p","arguments":{"a":"2"}`}, {"prompts/get", `"name":"q","arguments":{"a":"1"}`},
+		}, "prompt 1"},
+		{request{"resources/read", `"uri":"x://1"`}, []request{{"resources/read", `"uri":"x://2"`}}, "resource 1"},
+	} {
+		var state string
+		if err := json.Unmarshal(ada.ask(withForms(`1`, test.method, test.params)).Result["requestState"], &state); err != nil {
+			t.Fatalf("%s: %v", test.method, err)
+		}
+		for _, other := range test.others {
+			if got := ada.ask(withForms(`2`, other.method, other.params+retryParams(state, yes))); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+				t.Errorf("%s %s: got %s, %v, want the error %d", other.method, other.params, got.Result, got.Error, jsonrpc.CodeInvalidParams)
+			}
+		}
+		if got := bob.ask(withForms(`3`, test.method, test.params+retryParams(state, yes))); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+			t.Errorf("%s by somebody else: got %s, %v, want the error %d", test.method, got.Result, got.Error, jsonrpc.CodeInvalidParams)
+		}
+		ada.send(withForms(`4`, test.method, test.params+retryParams(state, yes)))
+		ada.want(test.want)
+	}
+}
+
+// A state is good until its question expires, and not a second longer.
+//
+// Guarantees: G-0031.4
+func TestAStateExpiresWithItsQuestion(t *testing.T) {
+	for after, good := range map[time.Duration]bool{10*time.Minute - time.Second: true, 10 * time.Minute: false} {
+		testenv.Bubble(t, func(t *testing.T) {
+			w := dial(t, new(shop).server(server.Options{}))
+			state := w.round("one_reruns", "").State
+			pass(after)
+			if got := w.round("one_reruns", retryParams(state, yes)); strings.Contains(got.Text, "confirmed") != good {
+				t.Errorf("after %v: got %+v, %v, want that it is good: %t", after, got, got.Error, good)
+			}
+		})
+	}
+}

@@ -340,6 +340,9 @@ func TestWhyAQuestionWasNotAnswered(t *testing.T) {
 			if !strings.Contains(err.Error(), test.says) || errors.As(err, new(*jsonrpc.Error)) || len(test.is) == 0 && errors.Is(err, server.ErrUnanswered) {
 				t.Errorf("%s: the question failed with %v, want %q in it, and no error of the protocol", name, err, test.says)
 			}
+			if misfit := (*server.AnswerError)(nil); errors.As(err, &misfit) && !errors.Is(err, misfit.Err) {
+				t.Errorf("%s: %v does not wrap its reason", name, err)
+			}
 			s.Close(context.Background())
 			w.link.Close(0)
 			synctest.Wait()

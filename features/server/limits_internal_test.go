@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -12,10 +13,21 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
+// An explainingStore says more of its errors than they are.
+type explainingStore struct{ MemoryTaskStore }
+
+func (s *explainingStore) Load(ctx context.Context, id string) (*TaskRecord, error) {
+	r, err := s.MemoryTaskStore.Load(ctx, id)
+	if err != nil {
+		err = fmt.Errorf("the store: %w", err)
+	}
+	return r, err
+}
+
 // After a task of a legacy client has ended or expired, nothing of the client's session remembers it.
 func TestEndedTasksAreNotWatched(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		s := New(protocol.Implementation{}, Options{Tasks: &TaskOptions{Legacy: true, TTL: time.Hour}})
+		s := New(protocol.Implementation{}, Options{Tasks: &TaskOptions{Legacy: true, TTL: time.Hour, Store: new(explainingStore)}})
 		p := &peer{server: &s.host}
 		p.changes.Use(p.sendChanges)
 		s.subscriptions.Add(&p.changes)

@@ -409,3 +409,38 @@ func TestChangesAreReportedAtMostOnceInTenMilliseconds(t *testing.T) {
 		})
 	}
 }
+
+// A middleware has the whole params of a listening request as long as that lasts.
+func TestAMiddlewareKeepsTheMetaOfAListeningRequest(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		metas := make(chan protocol.Meta, 2)
+		s := newServer(server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				result, err := next(ctx, r)
+				if listens, ok := r.Params.(*protocol.ListenParams); ok {
+					metas <- listens.Meta
+				}
+				return result, err
+			}
+		}}})
+		addNamed(s, "first")
+		dial(t, s).listen(`1`)
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := <-metas; got[protocol.MetaProtocolVersion] == nil {
+			t.Errorf("after the end: got the _meta %v, want that of the request", got)
+		}
+	})
+}
+
+// A server that does not offer subscriptions to resources grants none, although the client may read the resource.
+//
+// Guarantees: G-0020.6
+func TestSubscriptionsThatAreNotOfferedAreNotGranted(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "a", nil })
+	w := dial(t, s)
+	w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a"],"resourcesListChanged":true}`))
+	w.want(`"method":"notifications/subscriptions/acknowledged"`, `"notifications":{"resourcesListChanged":true}`)
+}

@@ -252,6 +252,7 @@ func TestAttributesOfMessages(t *testing.T) {
 		`{"g":{"a":1},"msg":"x"}`:             {slog.Group("g", slog.Group("", "a", 1))},
 		`{"g":{"a":1,"b":2},"msg":"x","z":3}`: {slog.Group("g", "a", 1), slog.Group("g", "b", 2), "z", 3},
 		`{"msg":"x"}`:                         {slog.Attr{}},
+		`{"a":"hidden","msg":"x"}`:            {"a", hiddenText("secret")},
 	} {
 		s := newServer(server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -283,3 +284,8 @@ func TestLogMessagesNameTheirLogger(t *testing.T) {
 	w.want(`"notifications/message"`, `"logger":"billing"`, `"one"`)
 	w.want(`"id":2`)
 }
+
+// A hiddenText logs another value than itself.
+type hiddenText string
+
+func (hiddenText) LogValue() slog.Value { return slog.StringValue("hidden") }

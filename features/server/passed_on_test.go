@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -483,5 +485,68 @@ func TestMethodsThatCannotBeAdded(t *testing.T) {
 	server.AddMethod(s, "own/method", serve)
 	if got := w.ask(modern(`1`, "own/method", ``)); got.Error != nil {
 		t.Errorf("got %+v", got.Error)
+	}
+}
+
+// A method of MCP that the server does not offer, because it has no such feature, goes to the Fallback as any other that it does not have, in both eras.
+//
+// Guarantees: G-0029.9
+func TestTheFallbackGetsMethodsThatAreNotOffered(t *testing.T) {
+	s := newServer(server.Options{Fallback: func(_ context.Context, r *server.Request) (any, error) {
+		return map[string]any{"fallback": r.Method, "prompts": []any{}, "ttlMs": 0, "cacheScope": "private"}, nil
+	}})
+	addNamed(s, "t")
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	for _, frame := range []string{legacy(`1`, "prompts/list", ``), modern(`2`, "prompts/list", ``)} {
+		if got := w.ask(frame); got.text("fallback") != `"prompts/list"` {
+			t.Errorf("%s: got %s, %v, want what the Fallback says", frame, got.Result, got.Error)
+		}
+	}
+}
+
+// The record of a modern request names its own client and no session, also on the link of a session.
+//
+// Guarantees: G-0071.2
+func TestRecordsOfBothErasOnOneLink(t *testing.T) {
+	records := make(chan server.Record, 10)
+	s := newServer(server.Options{Audit: func(_ context.Context, r server.Record) { records <- r }})
+	addNamed(s, "t")
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	testenv.Receive(t, records, "the record of initialize")
+	w.ask(modern(`1`, "tools/list", ``))
+	if got := testenv.Receive(t, records, "a record"); got.Session != nil || got.Client.ProtocolVersion != protocol.Latest {
+		t.Errorf("a modern request: got the session %v and the client %+v", got.Session, got.Client)
+	}
+	w.ask(legacy(`2`, "tools/list", ``))
+	if got := testenv.Receive(t, records, "a record"); got.Session == nil || got.Client.ProtocolVersion != protocol.Version20251125 {
+		t.Errorf("a legacy request: got the session %v and the client %+v", got.Session, got.Client)
+	}
+}
+
+// A server with an Audit keeps nothing of a request whose record is made.
+func TestNothingOfAnAuditedRequestIsKept(t *testing.T) {
+	s := newServer(server.Options{Audit: func(context.Context, server.Record) {}})
+	var seen []weak.Pointer[server.Request]
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+		seen = append(seen, weak.Make(server.RequestFrom(ctx)))
+		return "", nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	const calls = 20
+	for range calls {
+		w.call("t", `{}`)
+	}
+	runtime.GC()
+	kept := 0
+	for _, r := range seen {
+		if r.Value() != nil {
+			kept++
+		}
+	}
+	if kept > calls/2 { // the last ones may still be used
+		t.Errorf("%d of %d requests are kept", kept, calls)
 	}
 }

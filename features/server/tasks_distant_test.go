@@ -34,7 +34,8 @@ func (d *distantNode) Forward(ctx context.Context, node string, o transport.Outb
 	if err != nil {
 		return nil, err
 	}
-	if _, modern, err := protocol.ModernContext(m.Params); err != nil || !modern || o.Route.Version != protocol.Latest || o.Route.Method != m.Method || o.Route.ID != m.ID {
+	said, modern, err := protocol.ModernContext(m.Params)
+	if err != nil || !modern || o.Route.Version != protocol.Latest || o.Route.Method != m.Method || o.Route.ID != m.ID || !o.Last || said.ClientInfo == nil || said.ClientInfo.Name != "c" {
 		return nil, fmt.Errorf("%s is no request of %+v: %w", o.Frame, o.Route, err)
 	}
 	d.mu.Lock()

@@ -319,6 +319,25 @@ func TestErrorsOfAStoreMayBeWrapped(t *testing.T) {
 	})
 }
 
+// A list has every task that the store lists, also one that the store cannot load just now: that is shown as it was saved.
+//
+// Guarantees: G-0032.12
+func TestAListHasTasksThatCannotBeLoaded(t *testing.T) {
+	store := new(faultyStore)
+	bubble(t, server.TaskOptions{Legacy: true, Store: store}, func(t *testing.T, s *taskServer) {
+		w := dialAs(t, s.Server, "ada")
+		w.session()
+		id := w.beginLegacy("fails", "")
+		w.want(`"notifications/tasks/status"`)
+		for range 2 {
+			store.loads.Store(1)
+			if got := w.ask(legacy(`1`, "tasks/list", ``)); !strings.Contains(got.text("tasks"), id) {
+				t.Errorf("got %s, %v, want the task %s in it", got.Result, got.Error, id)
+			}
+		}
+	})
+}
+
 // Tasks that a program declares and serves by its Fallback are declared as it says: the server adds no list to them.
 func TestDeclaredTasksStayAsTheyAre(t *testing.T) {
 	s := newServer(server.Options{Capabilities: protocol.ServerCapabilities{Tasks: &protocol.TasksCapability{Cancel: &protocol.Capability{}}}})

@@ -8,12 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A watchedStore counts what it is asked, and lets a test act in between.
@@ -87,6 +89,14 @@ func TestIDsOfTasksNameTheirNode(t *testing.T) {
 			}
 			if r, err := store.MemoryTaskStore.Load(t.Context(), id); err != nil || r.Node != node {
 				t.Errorf("the store has %+v, %v, want the node %q", r, err, node)
+			}
+			for want, origin := range map[string]*transport.Origin{
+				" 192.0.2.1": {RemoteAddr: "192.0.2.1:7"}, "ada ada": {Identity: "ada", RemoteAddr: "192.0.2.1:7"},
+			} {
+				r, err := store.MemoryTaskStore.Load(t.Context(), dialFrom(t, s.Server, origin).beginTask("work"))
+				if err != nil || r.Owner+" "+r.Client != want {
+					t.Errorf("the store has %+v, %v, want the owner and the client %q", r, err, want)
+				}
 			}
 			if got := w.getTask(id); got.Status != protocol.TaskWorking {
 				t.Errorf("got %+v, want %v", got, protocol.TaskWorking)
@@ -171,6 +181,58 @@ func TestATaskOfAnotherNode(t *testing.T) {
 			t.Errorf("%d tasks were saved, want one", n)
 		}
 		s.Close(t.Context())
+	})
+}
+
+// Clients of all nodes are told that a task has failed whose node has ended, and not only those of the node that finds out.
+//
+// Guarantees: G-0075.5
+func TestTheEndOfALostTaskIsToldOnAllNodes(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		all, store, gone := new(relay), new(server.MemoryTaskStore), atomic.Bool{}
+		var peers []*rawPeer
+		for _, node := range []string{"b", "c"} {
+			s := all.join(t, server.Options{Node: node, Tasks: &server.TaskOptions{Store: store, Gone: func(string) bool { return gone.Load() }}})
+			peers = append(peers, dial(t, s.Server))
+		}
+		addTask(t, store, "a.1", "a")
+		peers[1].send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["a.1"]}`))
+		peers[1].want(`"notifications":{"taskIds":["a.1"]}`)
+		gone.Store(true)
+		checkLost(t, peers[0].getTask("a.1").DetailedTask)
+		peers[1].want(`"method":"notifications/tasks"`, `"status":"failed"`, lost)
+	})
+}
+
+// A task whose handler no longer waits for an answer works again: its listeners are told, and every node that shares the store learns of it.
+//
+// Guarantees: G-0032.9
+func TestAWithdrawnQuestionIsToldAndSaved(t *testing.T) {
+	store := new(watchedStore)
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *taskServer) {
+		server.AddTool(s.Server, protocol.Tool{Name: "gives_up", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, in struct{}) (string, error) {
+				briefly, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				_, _ = server.Ask(briefly, question("a"))
+				return s.work(ctx, in)
+			}, server.Asks(server.Waits, forms))
+		w, listener := dial(t, s.Server), dial(t, s.Server)
+		id := w.beginTask("gives_up")
+		pass(time.Second)
+		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["`+id+`"]}`))
+		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
+		pass(2 * time.Minute)
+		synctest.Wait()
+		if len(listener.frames) != 1 {
+			t.Fatalf("the listener got %d notifications, want one", len(listener.frames))
+		}
+		listener.want(`"method":"notifications/tasks"`, `"status":"working"`)
+		if r, err := store.MemoryTaskStore.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskWorking || r.Task.InputRequests != nil {
+			t.Errorf("the store has %+v, %v, want %v and no question", r, err, protocol.TaskWorking)
+		}
+		s.goOn <- struct{}{}
+		synctest.Wait()
 	})
 }
 

@@ -132,7 +132,7 @@ func newTaskNode(node string, o server.TaskOptions) *taskServer {
 			said = append(said, text)
 		}
 		if len(said) < 2 {
-			return "", &server.InputRequired{Requests: question("a"), State: said}
+			return "", fmt.Errorf("not yet: %w", &server.InputRequired{Requests: question("a"), State: said})
 		}
 		return strings.Join(said, "+"), nil
 	})

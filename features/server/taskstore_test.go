@@ -226,3 +226,23 @@ func TestSizeOfATask(t *testing.T) {
 		}
 	}
 }
+
+// The store has what was saved: whoever changes a record that it has saved, loaded or listed changes nothing there.
+func TestTheTaskStoreKeepsCopies(t *testing.T) {
+	store := new(server.MemoryTaskStore)
+	saved := taskOf("ada", "ada", "1", 1)
+	if err := store.Save(t.Context(), saved); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := store.Load(t.Context(), "1")
+	listed, failed := store.List(t.Context(), "ada", "", 10)
+	if err := errors.Join(err, failed); err != nil || len(listed) != 1 {
+		t.Fatalf("got %d tasks, %v, want one", len(listed), err)
+	}
+	for _, r := range []*server.TaskRecord{saved, loaded, listed[0]} {
+		r.Task.Status, r.Owner = protocol.TaskFailed, "eve"
+	}
+	if r, err := store.Load(t.Context(), "1"); err != nil || r.Task.Status != protocol.TaskCompleted || r.Owner != "ada" {
+		t.Errorf("got %+v, %v, want what was saved", r, err)
+	}
+}

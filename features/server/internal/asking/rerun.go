@@ -62,9 +62,8 @@ func RunAgain[R any](ctx context.Context, a *Rerun, run func(context.Context) (R
 	result, err := run(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// The questions of a broken call must not be asked, even if the handler makes a result of the error.
+	// Even if the handler makes a result of the error. A broken call has no open questions: Ask refuses them.
 	if a.broken != nil {
-		a.open = nil
 		return *new(R), a.broken
 	}
 	return result, err

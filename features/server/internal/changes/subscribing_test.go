@@ -63,7 +63,8 @@ func TestRoomOfSubscriptionsIsGivenBack(t *testing.T) {
 // Guarantees: G-0074.3
 func TestSubscriptionsAreRestoredOneByOne(t *testing.T) {
 	for name, end := range map[string]bool{"to the end": false, "until the request ends": true} {
-		h, l := NewHub(share.NewLasting(1<<20, 1<<20)), new(Listener)
+		room, l := share.NewLasting(1<<20, 1<<20), new(Listener)
+		h := NewHub(room)
 		l.Await([]string{"a", "b", "c"})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -85,9 +86,12 @@ func TestSubscriptionsAreRestoredOneByOne(t *testing.T) {
 		again := h.Restore(ctx, l, share.Client{Identity: "a"}, may)
 		got, _ := l.Subscriptions(10)
 		slices.Sort(got)
-		wantAsked, want := []string{"a", "b", "c"}, []string{"a", "c"}
+		wantAsked, want, allowed := []string{"a", "b", "c"}, []string{"a", "c"}, 2
 		if end {
-			wantAsked, want = []string{"a", "b"}, []string{"a", "b", "c"}
+			wantAsked, want, allowed = []string{"a", "b"}, []string{"a", "b", "c"}, 1
+		}
+		if held := room.Held(); held != allowed*(uriCost+len("a")) {
+			t.Errorf("%s: %d bytes are held, want those of %d subscriptions", name, held, allowed)
 		}
 		if !slices.Equal(asked, wantAsked) || !slices.Equal(got, want) || r.Done == end || (r.Refused == 1) == end || again.Done {
 			t.Errorf("%s: asked for %q, has %q, %+v and %+v, want %q and %q", name, asked, got, r, again, wantAsked, want)

@@ -99,8 +99,7 @@ func (ts *Tasks) distant(c *Request, id string) *distant {
 	return &distant{call: c, node: node, id: id, by: by}
 }
 
-// get returns the present state of the task. The other node has checked that the client may see it,
-// so the record gets the client as its owner.
+// get returns the present state of the task. The other node has checked that the client may see it.
 func (d *distant) get(ctx context.Context) (*Record, error) {
 	var got protocol.GetTaskResult
 	err := d.ask(ctx, protocol.MethodGetTask, &protocol.GetTaskParams{TaskID: d.id}, &got)
@@ -110,7 +109,7 @@ func (d *distant) get(ctx context.Context) (*Record, error) {
 	if d.reached = err == nil; !d.reached {
 		return nil, err
 	}
-	return &Record{Task: got.DetailedTask, Owner: d.call.Identity, Node: d.node}, nil
+	return &Record{Task: got.DetailedTask}, nil
 }
 
 // cancel cancels the task. A nil distant is a task that runs in a process which nobody can reach.
