@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // What the tests of this package, which are in another one, use of it.
@@ -28,6 +30,9 @@ const (
 	Alive  = alive
 	Dead   = dead
 )
+
+// Executable reports why the program of a command cannot be started here.
+func Executable(c *stdio.Command) error { return executable(c) }
 
 // SessionBucket returns the settings of the bucket of sessions.
 func SessionBucket() BucketOptions { return sessionOptions() }

@@ -130,7 +130,10 @@ type machineRun struct {
 // Close implements transport.Link.
 func (r *machineRun) Close(grace time.Duration) error {
 	err := r.Link.Close(grace)
-	advanceBy(r.machine.lasting)
+	r.machine.mu.Lock()
+	lasting := r.machine.lasting
+	r.machine.mu.Unlock()
+	advanceBy(lasting)
 	r.ended.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

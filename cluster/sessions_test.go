@@ -274,6 +274,12 @@ func TestSessionsAreWrittenAtOnce(t *testing.T) {
 		if took := time.Since(began); took > 0 || n.Report().Unsaved != 0 {
 			t.Errorf("after %v, %d sessions are not saved", took, n.Report().Unsaved)
 		}
+		n.lag(time.Second, 0, "create")
+		a.Save("late", sessionOf("ada", 1))
+		rest(t, 500*time.Millisecond)
+		if unsaved := n.Report().Unsaved; unsaved != 1 {
+			t.Errorf("while a session is being written, %d are not saved, want 1", unsaved)
+		}
 		closeNode(t, n.Node)
 	})
 }
@@ -300,5 +306,102 @@ func TestEndsOfSessionsAreWrittenFirst(t *testing.T) {
 		}
 		closeNode(t, a.Node)
 		closeNode(t, b.Node)
+	})
+}
+
+// Records that the engine does not take, however often they are sent, keep no others from being saved.
+//
+// Guarantees: G-0082.6
+func TestSessionsThatAreTooLong(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		long := sessionOf("ada", 1)
+		long.State = make([]byte, 64<<10)
+		for i := range 100 {
+			s.stores[0].Save(fmt.Sprint("long", i), long)
+		}
+		rest(s.t, 2*time.Second)
+		s.stores[0].Save("short", sessionOf("ada", 1))
+		rest(s.t, 2*time.Second)
+		if n := len(s.values()); n != 1 {
+			s.t.Errorf("the engine has %d records, want that of the session which is not too long", n)
+		}
+		s.owned(1, "short", "a")
+	})
+}
+
+// Of two requests that a node gets at the same time for a session that was given up, one takes it, and the other is told where it is.
+//
+// Guarantees: G-0082.1
+func TestTwoTakesOfASession(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "s", 1)
+		s.stores[0].Free("s")
+		s.nodes[0].Flush(s.t.Context())
+		s.engines[1].Faults(func(clustertest.Operation) clustertest.Fault { return clustertest.Fault{Delay: 10 * time.Millisecond} })
+		results := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := s.stores[1].Take(s.t.Context(), "s", "ada")
+				results <- err
+			}()
+		}
+		rest(s.t, time.Second)
+		first, second := <-results, <-results
+		if first != nil {
+			first, second = second, first
+		}
+		if owned := (*streamable.OwnedError)(nil); first != nil || !errors.As(second, &owned) || owned.Node != "b" {
+			s.t.Errorf("one got %v, and the other %v, want that one takes it and the other learns that node b has it", first, second)
+		}
+	})
+}
+
+// An engine that cannot be reached for a moment, as when one of its servers is replaced, does not keep a node from a session.
+func TestTakeWhileTheEngineIsAwayForAMoment(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "s", 1)
+		s.stores[0].Free("s")
+		s.nodes[0].Flush(s.t.Context())
+		s.engines[1].Cut()
+		time.AfterFunc(100*time.Millisecond, s.engines[1].Heal)
+		s.taken(1, "s", 1)
+	})
+}
+
+// A node that has taken a session and has not got the answer takes it again, even if it had to make its lease anew meanwhile.
+//
+// Guarantees: G-0082.1
+func TestTakeAgainAfterALostAnswer(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "s", 1)
+		s.stores[0].Free("s")
+		s.nodes[0].Flush(s.t.Context())
+		s.engines[1].Faults(func(op clustertest.Operation) clustertest.Fault {
+			return clustertest.Fault{LoseResult: op.Name == "update" && op.Subject == cluster.SessionBucket().Name}
+		})
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.stores[1].Take(ctx, "s", "ada"); err == nil {
+			s.t.Error("a take without an answer succeeds")
+		}
+		s.engines[1].Faults(nil)
+		s.engines[1].Cut()
+		rest(s.t, 25*time.Second)
+		s.engines[1].Heal()
+		rest(s.t, 10*time.Second)
+		s.taken(1, "s", 1)
+	})
+}
+
+// Of a session that is not saved, a node whose door is shut is not named as the owner, although its lease is not over.
+//
+// Guarantees: G-0082.7
+func TestASessionOfADoorThatIsShut(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.nodes[0].Announce("127.0.0.1:1") // where nobody listens
+		rest(s.t, time.Second)
+		if _, err := s.stores[1].Take(s.t.Context(), "a.s", "ada"); !errors.Is(err, streamable.ErrNoSession) {
+			s.t.Errorf("got %v, want that there is no such session", err)
+		}
 	})
 }

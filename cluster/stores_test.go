@@ -345,7 +345,7 @@ func TestTasksOfAClusterAreBounded(t *testing.T) {
 		}
 		large := record("0", "ada", now)
 		large.Task.FinalResult = []byte(`"` + strings.Repeat("x", cluster.MaxMessage) + `"`)
-		if err := all.Save(t.Context(), large); !errors.Is(err, server.ErrTaskStoreFull) {
+		if err := all.Save(t.Context(), large); !errors.Is(err, server.ErrTaskStoreFull) || !errors.Is(err, cluster.ErrFull) {
 			t.Errorf("a large one: %v", err)
 		}
 		if err := all.Save(t.Context(), record("0", "ada", now)); err != nil {
@@ -383,7 +383,7 @@ func TestATaskThatDoesNotFitLeavesNothing(t *testing.T) {
 	}
 	large := record("large", "ada", time.Now())
 	large.Task.FinalResult = []byte(`"` + strings.Repeat("x", 24<<10) + `"`)
-	if err := nodes[0].Tasks().Save(t.Context(), large); !errors.Is(err, server.ErrTaskStoreFull) {
+	if err := nodes[0].Tasks().Save(t.Context(), large); !errors.Is(err, server.ErrTaskStoreFull) || !errors.Is(err, cluster.ErrFull) {
 		t.Fatalf("it is saved: %v", err)
 	}
 	for key, err := range bucket.Keys(t.Context(), "") {

@@ -523,6 +523,13 @@ func TestAServerThatDoesNotEndKeepsItsClaim(t *testing.T) {
 		if why := s.nodes[from].session.Status().LastFailure; !errors.Is(why, errBroken) {
 			t.Errorf("the connection says %v", why)
 		}
+		if err := s.nodes[from].Drain(t.Context()); err != nil {
+			t.Errorf("Drain: %v", err)
+		}
+		advance(time.Minute)
+		if got := s.machine.startedOn(); len(got) != 1 {
+			t.Errorf("after a drain, the server was started on %v", got)
+		}
 	})
 }
 
