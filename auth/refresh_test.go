@@ -426,3 +426,33 @@ func TestWithoutATokenAFailedRefreshIsTheError(t *testing.T) {
 		}
 	})
 }
+
+// Requests that come before the next refresh is tried do not put it off.
+//
+// Guarantees: G-0044.5
+func TestRequestsDoNotProlongTheDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{KeepRefresh: true})
+		a := f.login(t, Options{Interact: f.consent, Offline: true})
+		f.wantCall(t, a)
+		refused := a.current.Load().header[0]
+		server := f.server
+		f.server = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == refused {
+				rw.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			server.ServeHTTP(rw, r)
+		})
+		*a.current.Load() = credential{entry: a.current.Load().entry, header: a.current.Load().header} // it was not got just now
+		f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
+		for range 4 {
+			if status, err := f.call(t.Context(), a); err == nil {
+				t.Fatalf("a call that cannot refresh: status %d", status)
+			}
+			<-time.NewTimer(300 * time.Millisecond).C
+		}
+		f.as.Lie(authtest.Token, nil)
+		f.wantCall(t, a)
+	})
+}

@@ -157,13 +157,22 @@ func TestAssertionsOfAClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newOffline(authtest.Options{Clients: []authtest.Client{{ID: "signing", Auth: "private_key_jwt", Keys: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}}}}})
+	f := newOffline(authtest.Options{Clients: []authtest.Client{{ID: "signing", Redirects: []string{testRedirect}, Auth: "private_key_jwt", Keys: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}}}}})
 	a := f.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "signing", Key: key, KeyID: "k"}}})
 	seen := map[string]bool{}
 	for range 2 {
 		if err := a.Login(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	person := f.login(t, Options{Interact: f.consent, Offline: true, Registered: []Registered{{ID: "signing", Key: key, KeyID: "k"}}})
+	if err := person.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expireBy(t, person, 2*time.Hour)
+	f.wantCall(t, person)
+	if n := f.tokenRequests("refresh_token"); n != 1 {
+		t.Errorf("%d refreshes, want one", n)
 	}
 	for _, r := range f.as.Sink.Requests(authtest.Token) {
 		signed, err := jose.ParseSignedCompact(r.Form.Get("client_assertion"), []jose.SignatureAlgorithm{jose.ES256})
@@ -188,8 +197,8 @@ func TestAssertionsOfAClient(t *testing.T) {
 		}
 		seen[claims.ID] = true
 	}
-	if len(seen) != 2 {
-		t.Errorf("%d token requests, want two", len(seen))
+	if len(seen) != 4 {
+		t.Errorf("%d token requests, want four", len(seen))
 	}
 }
 

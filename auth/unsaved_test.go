@@ -141,6 +141,9 @@ func TestLoginSaysThatItIsNotSaved(t *testing.T) {
 	if e, err := s.Load(t.Context(), a.key()); err != nil || e.Access.Reveal() != a.current.Load().access() {
 		t.Errorf("the Store has %+v, %v, want the new login", e, err)
 	}
+	if e, err := a.Status(t.Context()); err != nil || e == nil || e.Access.Reveal() != a.current.Load().access() {
+		t.Errorf("the program says that its login is %+v, %v, want the new one", e, err)
+	}
 	wantCall(t, a, f.url)
 }
 
