@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,7 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{server(`"command": "x", "bowline": {"login": "user"}`), "m:2:44: servers.a.bowline.login: only a server that is reached over HTTP has logins"},
 		{server(`"url": "http://h", "bowline": {"login": "user", "share": "all"}`), "m:2:47: servers.a.bowline.login: users with logins of their own share no connection: remove share, or make it user or client"},
 		{server(`"url": "http://h", "bowline": {"login": "user", "auth": {"clientId": "c", "clientSecret": "s", "grant": "client_credentials"}}`), "m:2:47: servers.a.bowline.login: users log in with a browser: remove grant from auth, or make it authorization_code"},
+		{server(`"type": "sse", "url": "http://h", "headers": {"authorization": "x"}, "bowline": {"login": "user"}`), "m:2:97: servers.a.bowline.login: all users have the header Authorization of this entry: remove one of the two"},
 		{server(`"url": "http://h", "headers": {"authorization": "x"}, "bowline": {"login": "user"}`), "m:2:82: servers.a.bowline.login: all users have the header Authorization of this entry: remove one of the two"},
 		{server(`"url": "http://h", "bowline": {"login": {}}`), "m:2:47: servers.a.bowline.login: exchange has no clientId: the gateway must be registered at the issuer"},
 		{server(`"url": "http://h", "bowline": {"login": {"exchange": {"clientId": "c"}}}`), "m:2:47: servers.a.bowline.login: exchange has no issuer, which is a URL of https, with a host; http is for loopback hosts only"},
@@ -170,6 +172,7 @@ func TestMistakesOfAGateway(t *testing.T) {
 		{top(`{"auth": {"issuers": [{"url": "https://a", "introspect": {"clientId": "c"}}]}}`), "m:2:58: bowline.auth.issuers[0].introspect: a clientId and a clientSecret are needed: the gateway must be registered at the issuer, which else answers everybody who has found a token"},
 		{top(`{"auth": {"issuers": [{"url": "https://a", "introspect": {"clientId": "c", "clientSecret": "s", "url": "/i"}}]}}`), "m:2:104: bowline.auth.issuers[0].introspect.url: " + issuerForm},
 		{top(`{"auth": {"issuers": [{"url": "https://a", "introspect": {"clientId": "c", "clientSecret": "s"}}, {"url": "https://b", "introspect": {"clientId": "c", "clientSecret": "s"}}]}}`), "m:2:134: bowline.auth.issuers[1].introspect: another issuer is asked about tokens already, and each would see those of the other: only one can be"},
+		{top(`{"auth": {"issuers": [{"url": "https://a", "introspect": {"clientId": "c", "clientSecret": "s"}}, {"url": "https://x"}, {"url": "https://b", "introspect": {"clientId": "c", "clientSecret": "s"}}]}}`), "m:2:156: bowline.auth.issuers[2].introspect: another issuer is asked about tokens already, and each would see those of the other: only one can be"},
 		{top(`{"auth": {"issuers": [{"url": "https://a", "introspect": null}]}}`), "m:2:58: bowline.auth.issuers[0].introspect: null could mean everything or nothing: write a value, or remove the key"},
 		{top(`{"auth": {"issuers": ["https://a"], "dpop": true}}`), "m:2:45: bowline.auth.dpop: expected a string, got a boolean\nm:2:45: bowline.auth.dpop: expected one of off, allowed, required"},
 		{top(`{"trustedProxies": ["::1", "proxy"]}`), "m:2:20: bowline.trustedProxies: number 2 is neither an address nor a prefix such as 10.0.0.0/8"},
@@ -302,5 +305,41 @@ func TestReject(t *testing.T) {
 	f.Reject(map[string]string{"none": "is not there"})
 	if err := f.Check(); err != nil {
 		t.Errorf("nothing is wrong any more: %v", err)
+	}
+}
+
+// A record may show 16 members, and no more.
+func TestHowManyMembersARecordShows(t *testing.T) {
+	for n, fits := range map[int]bool{16: true, 17: false} {
+		members := strings.TrimSuffix(strings.Repeat(`"m", `, n), ", ")
+		f, err := Parse("m", []byte(`{"servers": {}, "bowline": {"audit": {"file": "a", "show": [{"of": ["*"], "members": [`+members+`]}]}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Gateway(); (err == nil) != fits {
+			t.Errorf("%d members: %v", n, err)
+		}
+	}
+}
+
+// Relative roots start at the folder of the project, also if the file is in the folder of an editor.
+func TestRootsOfAFileInTheFolderOfAnEditor(t *testing.T) {
+	f, err := Parse(filepath.FromSlash("/p/.vscode/mcp.json"), []byte(`{"servers": {}, "bowline": {"roots": ["u"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := f.Gateway(); err != nil || len(g.Roots) != 1 || !strings.HasSuffix(g.Roots[0], "/p/u") {
+		t.Errorf("got %+v, %v, want the root u in /p", g, err)
+	}
+}
+
+// A server that is not enabled does not run, whatever else its entry says.
+func TestAServerThatIsNotEnabled(t *testing.T) {
+	f, err := Parse("m", []byte(`{"servers": {"a": {"command": "x", "enabled": false, "disabled": false}, "b": {"command": "x", "enabled": true, "disabled": true}, "c": {"command": "x"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Names(); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("the servers %q run, want c alone", got)
 	}
 }

@@ -228,9 +228,9 @@ func await(t *testing.T, s *Set, name string) (inFlight <-chan answered, release
 // Guarantees: G-0041.4
 func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 	base := client.Options{
-		Calls:     client.CallOptions{Retries: 9, WaitForReady: true, MaxTimeout: time.Hour},
+		Calls:     client.CallOptions{Retries: 9, WaitForReady: true, Timeout: time.Minute, MaxTimeout: time.Hour},
 		ToolModes: map[string]protocol.ToolMode{"x": protocol.Stateful, "y": protocol.Stateful},
-		Conn:      conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Hour, Liveness: time.Minute},
+		Conn:      conn.Tuning{RequestTimeout: time.Minute, InitTimeout: time.Minute, BackoffMin: time.Second, BackoffMax: time.Hour, Liveness: time.Minute},
 	}
 	compare := func(what string, want, got any) {
 		t.Helper()
@@ -363,6 +363,9 @@ func TestErrorsNameTheServer(t *testing.T) {
 		synctest.Wait()
 		if err := set.RootsChanged(t.Context()); told != 2 || !errors.Is(err, unsent) || !strings.Contains(err.Error(), `server "hangs": `) || !strings.Contains(err.Error(), `server "hangs 1": `) {
 			t.Errorf("RootsChanged has told %d sessions: %v", told, err)
+		}
+		if _, found := set.Session("hangs 1"); found {
+			t.Error("a copy is taken for a server of the file")
 		}
 		closing, cancelClosing := context.WithTimeout(t.Context(), time.Second)
 		defer cancelClosing()
