@@ -168,33 +168,41 @@ func TestLogMessagesOfSeveralUsers(t *testing.T) {
 //
 // Guarantees: G-0098.14
 func TestLogMessagesOfAHiddenServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTalker()
-		rules := func(who string) *mcpjson.File {
-			return load(t, `{"mcpServers":{"a":{"command":"/bin/a"}},"bowline":{"policy":[{"who":"`+who+`","allow":["a/*"]}]}}`)
-		}
-		f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server}, gateway.Options{}, rules("group:dev"))
-		f.identity, f.principal = "ada", claims{"groups": {"dev"}}
-		ada := f.listener(protocol.LatestLegacy, protocol.LogDebug)
-		talk := func() string {
-			synctest.Wait()
-			for session := range s.Sessions() {
-				session.Logger().Error("trouble")
+	for _, c := range [][2]string{
+		{`"policy":[{"who":"group:dev","allow":["a/*"]}]`, `"policy":[{"who":"group:ops","allow":["a/*"]}]`},
+		{`"groups":{"ada":{}}`, `"groups":{"ada":{"deny":["a/*"]}}`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, o := newTalker(), gateway.Options{}
+			if strings.HasPrefix(c[0], `"groups"`) {
+				o.Server.Middleware = []server.Middleware{atOwnGroup}
 			}
-			return ada.heard()
-		}
-		if _, err := client.Call[string](timeout(t), ada.Session, "a__talk", nil); err != nil {
-			t.Fatal(err)
-		}
-		ada.heard()
-		if got := talk(); got != `error "trouble"` {
-			t.Errorf("who may see the server got %q", got)
-		}
-		f.apply(rules("group:ops"))
-		if got := talk(); got != "" {
-			t.Errorf("who may not see the server got %q", got)
-		}
-	})
+			file := func(block string) *mcpjson.File {
+				return load(t, `{"mcpServers":{"a":{"command":"/bin/a"}},"bowline":{`+block+`}}`)
+			}
+			f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server}, o, file(c[0]))
+			f.identity, f.principal = "ada", claims{"groups": {"dev"}}
+			ada := f.listener(protocol.LatestLegacy, protocol.LogDebug)
+			talk := func() string {
+				synctest.Wait()
+				for session := range s.Sessions() {
+					session.Logger().Error("trouble")
+				}
+				return ada.heard()
+			}
+			if _, err := client.Call[string](timeout(t), ada.Session, "a__talk", nil); err != nil {
+				t.Fatal(err)
+			}
+			ada.heard()
+			if got := talk(); got != `error "trouble"` {
+				t.Errorf("%s: who may see the server got %q", c[0], got)
+			}
+			f.apply(file(c[1]))
+			if got := talk(); got != "" {
+				t.Errorf("%s: who may not see the server got %q", c[1], got)
+			}
+		})
+	}
 }
 
 // A legacy server is told the level of its clients once, and not with each call; and again when it was replaced.
