@@ -35,7 +35,7 @@ func (d *distantNode) Forward(ctx context.Context, node string, o transport.Outb
 		return nil, err
 	}
 	said, modern, err := protocol.ModernContext(m.Params)
-	if err != nil || !modern || o.Route.Version != protocol.Latest || o.Route.Method != m.Method || o.Route.ID != m.ID || !o.Last || said.ClientInfo == nil || said.ClientInfo.Name != "c" {
+	if err != nil || !modern || o.Route.Version != protocol.Latest || o.Route.Method != m.Method || o.Route.ID != m.ID || !o.Last || said.ClientInfo == nil || said.ClientInfo.Name == "" {
 		return nil, fmt.Errorf("%s is no request of %+v: %w", o.Frame, o.Route, err)
 	}
 	d.mu.Lock()
