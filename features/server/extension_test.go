@@ -39,7 +39,9 @@ func TestMethodsOfAnExtension(t *testing.T) {
 	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "skills/list", ``))
 	s.AddExtension(protocol.ExtensionSkills, json.RawMessage(`{"replaced":true}`))
 	s.AddExtension("example.com/other", json.RawMessage(`{}`))
-	s.AddExtension(protocol.ExtensionSkills, json.RawMessage(`{"a":7}`))
+	settings := json.RawMessage(`{"a":7}`)
+	s.AddExtension(protocol.ExtensionSkills, settings)
+	settings[5] = '8' // the program uses its memory again
 	if got := w.ask(modern(`1`, "server/discover", ``)).text("capabilities"); !strings.Contains(got, `"io.modelcontextprotocol/skills":{"a":7}`) || !strings.Contains(got, `"example.com/other":{}`) {
 		t.Errorf("got the capabilities %s, want both extensions, the first with its second settings", got)
 	}

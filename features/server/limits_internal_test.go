@@ -24,6 +24,32 @@ func (s *explainingStore) Load(ctx context.Context, id string) (*TaskRecord, err
 	return r, err
 }
 
+// A watchedContext counts the functions that wait for its end.
+type watchedContext struct {
+	context.Context
+	watchers int
+}
+
+func (*watchedContext) Value(any) any { return nil }
+
+func (w *watchedContext) AfterFunc(func()) (stop func() bool) {
+	w.watchers++
+	return func() bool { w.watchers--; return true }
+}
+
+// What the program was told of a client that has left stays behind in no context of the server.
+func TestCallbacksAtTheEndLeaveTheContextOfTheServer(t *testing.T) {
+	ctx := &watchedContext{Context: t.Context()}
+	h := &host{ctx: ctx}
+	_, end := h.afterwards(t.Context())
+	if ctx.watchers != 1 {
+		t.Errorf("%d functions wait for the end of the server during a callback, want 1", ctx.watchers)
+	}
+	if end(); ctx.watchers != 0 {
+		t.Errorf("%d functions wait for the end of the server after the callback, want none", ctx.watchers)
+	}
+}
+
 // After a task of a legacy client has ended or expired, nothing of the client's session remembers it.
 func TestEndedTasksAreNotWatched(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {

@@ -243,32 +243,40 @@ func TestAnOutcomeThatWasSeenStays(t *testing.T) {
 	})
 }
 
-// If the store cannot hold a result because of its size, the task fails, and says that the tool was executed. The store
+// If the store cannot hold a result or an error because of its size, the task fails, and says that the tool was executed. The store
 // has room for that.
 //
 // Guarantees: G-0032.5
 func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		store, goOn := &server.MemoryTaskStore{MaxBytes: 6000}, make(chan struct{})
-		s := newServer(server.Options{Tasks: &server.TaskOptions{Store: store}})
-		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
-			func(context.Context, struct{}) (string, error) { <-goOn; return strings.Repeat("a", 6000), nil })
-		w := dial(t, s)
-		id := w.beginTask("work")
-		for i := range 6 { // others fill the store
-			for size := 0; store.Save(t.Context(), taskOf("", fmt.Sprint(i), fmt.Sprint(i), size)) == nil; size += 10 {
+	large := strings.Repeat("a", 6000)
+	for name, fault := range map[string]error{
+		"a result":                nil,
+		"the message of an error": &jsonrpc.Error{Code: 7, Message: large},
+		"the data of an error":    &jsonrpc.Error{Code: 7, Message: "no", Data: json.RawMessage(`"` + large + `"`)},
+	} {
+		testenv.Bubble(t, func(t *testing.T) {
+			store, goOn := &server.MemoryTaskStore{MaxBytes: 6000}, make(chan struct{})
+			s := newServer(server.Options{Tasks: &server.TaskOptions{Store: store}})
+			server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+				func(context.Context, struct{}) (string, error) { <-goOn; return large, fault })
+			w := dial(t, s)
+			id := w.beginTask("work")
+			for i := range 6 { // others fill the store
+				for size := 0; store.Save(t.Context(), taskOf("", fmt.Sprint(i), fmt.Sprint(i), size)) == nil; size += 10 {
+				}
 			}
-		}
-		close(goOn)
-		synctest.Wait()
-		if r, err := store.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskFailed {
-			t.Errorf("the store has %+v, %v, want %v", r, err, protocol.TaskFailed)
-		}
-		if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || got.Error.Code != jsonrpc.CodeAnswerDropped || !strings.Contains(got.Error.Message, "executed, and its result was dropped") {
-			t.Errorf("got %+v, want got.Status == %v, an error and %q in it", got, protocol.TaskFailed, "executed, and its result was dropped")
-		}
-		s.Close(t.Context())
-	})
+			close(goOn)
+			synctest.Wait()
+			if r, err := store.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskFailed {
+				t.Errorf("%s: the store has %+v, %v, want %v", name, r, err, protocol.TaskFailed)
+			}
+			const want = "executed, and its result was dropped"
+			if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || got.Error.Code != jsonrpc.CodeAnswerDropped || !strings.Contains(got.Error.Message, want) {
+				t.Errorf("%s: got %+v, want got.Status == %v, an error and %q in it", name, got, protocol.TaskFailed, want)
+			}
+			s.Close(t.Context())
+		})
+	}
 }
 
 // A task that has ended can be read through another server with the same store. A task

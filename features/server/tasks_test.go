@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -94,6 +95,12 @@ func newTaskNode(node string, o server.TaskOptions) *taskServer {
 	})
 	add("panics", protocol.TaskOptional, func(context.Context, struct{}) (string, error) { panic("at the disco") })
 	add("deaf", protocol.TaskOptional, func(context.Context, struct{}) (string, error) { <-s.deaf; return "late", nil })
+	add("asks-late", protocol.TaskOptional, func(ctx context.Context, _ struct{}) (string, error) {
+		<-s.deaf
+		_, err := server.Ask(context.WithoutCancel(ctx), question("a"))
+		s.causes <- err
+		return "", err
+	}, server.Asks(server.Waits, forms))
 	add("tells", protocol.TaskOptional, func(ctx context.Context, in struct{}) (string, error) {
 		server.Progress(ctx, 1, 4, "a quarter")
 		server.Logger(ctx).Error("reaches no client")
@@ -234,6 +241,34 @@ func TestACancelledTaskStaysCancelled(t *testing.T) {
 			synctest.Wait()
 			if got := w.getTask(id); got.Status != protocol.TaskCancelled || got.FinalResult != nil || got.Error != nil || got.InputRequests != nil {
 				t.Errorf("%s: got %+v, want got.Status == %v, got.FinalResult == nil and got.InputRequests == nil", tool, got, protocol.TaskCancelled)
+			}
+		}
+		id := w.beginTask("asks-late")
+		w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`))
+		s.deaf <- struct{}{}
+		if cause := <-s.causes; !errors.Is(cause, server.ErrTaskCancelled) || !errors.Is(cause, server.ErrUnanswered) {
+			t.Errorf("a question of the handler after the end: got %v, want both %v and %v", cause, server.ErrTaskCancelled, server.ErrUnanswered)
+		}
+	})
+}
+
+// A slowStore takes its time to save a task.
+type slowStore struct{ server.MemoryTaskStore }
+
+func (s *slowStore) Save(ctx context.Context, r *server.TaskRecord) error {
+	return errors.Join(wait.Sleep(ctx, 10*time.Millisecond), s.MemoryTaskStore.Save(ctx, r))
+}
+
+// The answer to a call that becomes a task shows the task at its creation, although its handler may have asked since.
+//
+// Guarantees: G-0032.1
+func TestTheAnswerOfANewTaskIsOfItsCreation(t *testing.T) {
+	bubble(t, server.TaskOptions{Store: new(slowStore), After: time.Minute}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		for range 20 {
+			got := w.ask(withTasks(`1`, "tools/call", `"name":"waits"`))
+			if created, last := got.text("createdAt"), got.text("lastUpdatedAt"); created == "" || created != last {
+				t.Fatalf("got a task of %s that was updated at %s, want both at once", created, last)
 			}
 		}
 	})

@@ -14,11 +14,13 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -109,6 +111,45 @@ func TestLargeCallsAreServedInTurn(t *testing.T) {
 		}
 		if err := <-result; err != nil {
 			t.Errorf("a large result in its turn: %v", err)
+		}
+	})
+}
+
+// An exchangeInTurn is one of an endpoint that decides when the work of its clients is done.
+type exchangeInTurn struct {
+	transport.Exchange
+	turns *turn.Scheduler[share.Client]
+}
+
+func (e exchangeInTurn) Turns() (*turn.Scheduler[share.Client], share.Client) {
+	return e.turns, share.Client{Network: "a"}
+}
+
+// The work for requests of an endpoint that has turns itself takes those, and none of the server's.
+//
+// Guarantees: G-0085.3
+func TestTheTurnsOfAnEndpointAreTaken(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+		defer s.Close(t.Context())
+		AddTool(s, protocol.Tool{Name: "sum"}, func(_ context.Context, in numbers) (int, error) { return len(in.Values), nil })
+		origin := &transport.Origin{RemoteAddr: "192.0.2.1:7", Exchange: exchangeInTurn{turns: turn.New[share.Client](2)}}
+		session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Connect(t.Context(),
+			inmem.New(func(link transport.Link) { s.Accept(peertest.From(origin, link)) }, inmem.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(t.Context())
+		end := s.occupy(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- callTool(t.Context(), session, "sum", values) }()
+		synctest.Wait()
+		if len(result) == 0 {
+			t.Error("a call waits for others that have taken the turns of the server")
+		}
+		end()
+		if err := <-result; err != nil {
+			t.Error(err)
 		}
 	})
 }
