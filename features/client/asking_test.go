@@ -2,9 +2,13 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,4 +199,66 @@ func TestCallThatBecameATaskCountsAsExecuted(t *testing.T) {
 			}
 		})
 	})
+}
+
+// What a handler returns stays as it is, so that it may return the same for each question.
+//
+// Guarantees: G-0030.6
+func TestAnswersOfHandlersAreNotChanged(t *testing.T) {
+	const content, before = `{"ratio":0.5}`, protocol.Version20250618 // an answer of a model has one block in it
+	form := &protocol.ElicitResult{Action: protocol.ElicitAccept, Content: json.RawMessage(content)}
+	sampled := &protocol.CreateMessageResult{Role: "assistant", Model: "m", Content: protocol.SamplingContents{protocol.Text("a"), protocol.Text("b")}}
+	o := client.Options{
+		ProtocolVersion: before,
+		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return form, nil
+		},
+		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return sampled, nil
+		},
+	}
+	if got, want := askedIn(t, before, o, protocol.MethodElicit, elicitForm), `{"action":"accept","content":{"count":2,"ratio":0.5,"size":"small"}}`; got != want {
+		t.Errorf("got the answer %s, want %s", got, want)
+	}
+	if got := askedIn(t, before, o, protocol.MethodCreateMessage, sampleText); !strings.Contains(got, `"content":{"type":"text"`) {
+		t.Errorf("got the answer %s, want one block", got)
+	}
+	if string(form.Content) != content || len(sampled.Content) != 2 {
+		t.Errorf("the handlers have %s and %d blocks now, want %s and 2", form.Content, len(sampled.Content), content)
+	}
+}
+
+// A later round has the state of the server's last answer, none if that had none, and never that which the caller began with.
+//
+// Guarantees: G-0030.6
+func TestRoundsHaveTheStateOfTheServer(t *testing.T) {
+	begun := "of the caller"
+	for name, test := range map[string]struct{ asks, want string }{
+		"a state":  {`{"resultType":"input_required","requestState":"s1","inputRequests":{"r":{"method":"roots/list"}}}`, "s1"},
+		"no state": {`{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}`, ""},
+	} {
+		s := listenServer(acknowledgeOnly)
+		s.on(protocol.MethodCallTool, func(f frame, before func(frame) []string) []string {
+			if len(s.received(protocol.MethodCallTool)) == 1 {
+				return []string{f.result(test.asks)}
+			}
+			return []string{f.result(`{"resultType":"complete","content":[]}`)}
+		})
+		session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Roots: answers(new(atomic.Int64)).Roots})
+		params := &protocol.CallToolParams{Name: "x", InputParams: protocol.InputParams{RequestState: &begun}}
+		if _, err := session.CallTool(t.Context(), params); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got []string
+		for _, f := range s.received(protocol.MethodCallTool) {
+			var sent struct{ RequestState string }
+			if err := json.Unmarshal(f.Params, &sent); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, sent.RequestState)
+		}
+		if !slices.Equal(got, []string{begun, test.want}) {
+			t.Errorf("%s: got the states %q, want %q", name, got, []string{begun, test.want})
+		}
+	}
 }

@@ -70,9 +70,14 @@ func isNamed(err error) bool {
 //
 // Guarantees: G-0021.6
 func TestCloseNamesAStuckCallback(t *testing.T) {
-	for _, deadline := range []time.Duration{time.Millisecond, time.Second, time.Hour} {
+	for n, deadline := range []time.Duration{time.Millisecond, time.Second, time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			session, release := stuckInOnEvent(t, client.Options{})
+			var o client.Options
+			if n == 3 { // the supervisor goes on, and cannot name it afterwards
+				o.Supervisor = supervisor.New(supervisor.Options{})
+				defer o.Supervisor.Stop(t.Context())
+			}
+			session, release := stuckInOnEvent(t, o)
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			began := time.Now()

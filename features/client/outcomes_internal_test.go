@@ -54,6 +54,16 @@ func unsupportedVersion(supported ...string) error {
 	return refusal.Unsupported("1999-01-01", supported)
 }
 
+// A call whose later request was not sent may have been executed, as its server has answered an earlier one. One that was sent stays so.
+func TestDeliveryOfACallOfSeveralRequests(t *testing.T) {
+	for before, want := range map[conn.Delivery]conn.Delivery{conn.NotSent: conn.Unknown, conn.Unknown: conn.Unknown, conn.Sent: conn.Sent} {
+		var failed *conn.CallError
+		if err := begun(&conn.CallError{Method: "x", Delivery: before}); !errors.As(err, &failed) || failed.Delivery != want {
+			t.Errorf("%v: got %v, want %v", before, err, want)
+		}
+	}
+}
+
 // An outcome of server/discover is that of an incompatible server unless waiting may change it.
 func TestOutcomesThatWaitingDoesNotChange(t *testing.T) {
 	for _, test := range []struct {

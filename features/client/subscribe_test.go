@@ -209,6 +209,40 @@ func TestUnsubscribeThatIsLeft(t *testing.T) {
 	})
 }
 
+// A Subscribe or Unsubscribe that waits for that of another caller waits no longer than its own timeout.
+func TestWaitingForASubscriptionOfAnotherIsLimited(t *testing.T) {
+	const uri = "file:///1"
+	for _, method := range []string{protocol.MethodSubscribe, protocol.MethodUnsubscribe} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+			s.on(method, func(frame, func(frame) []string) []string { return nil })
+			session := openFake(t, s, client.Options{Calls: client.CallOptions{Timeout: -1}})
+			ask := func(ctx context.Context, from *client.Session) error {
+				if method == protocol.MethodSubscribe {
+					return from.Subscribe(ctx, &protocol.SubscribeParams{URI: uri})
+				}
+				return from.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: uri})
+			}
+			if method == protocol.MethodUnsubscribe {
+				if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, leave := context.WithTimeout(t.Context(), time.Hour)
+			defer leave()
+			first := make(chan error, 1)
+			go func() { first <- ask(ctx, session) }()
+			synctest.Wait()
+			began := time.Now()
+			if err := ask(ctx, session.With(client.CallOptions{Timeout: time.Second})); !errors.Is(err, client.ErrTimedOut) || time.Since(began) != time.Second {
+				t.Errorf("%s: got %v after %v, want %v after a second", method, err, time.Since(began), client.ErrTimedOut)
+			}
+			leave()
+			<-first
+		})
+	}
+}
+
 // Unsubscribe also ends a Subscribe that has no answer yet. The last caller whose
 // request is settled unsubscribes at the server.
 func TestUnsubscribeDuringSubscribe(t *testing.T) {

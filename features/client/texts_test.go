@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -138,4 +140,37 @@ func TestRefusedStatusIsNotExecuted(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
+}
+
+// What a Restored event says of a server that refuses something names it.
+//
+// Guarantees: G-0030.2
+func TestTextsOfWhatIsNotRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failures []string
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		refuse := func(f frame, before func(frame) []string) []string {
+			if f.Link == 2 {
+				return []string{f.fault(-32603, `null`)}
+			}
+			return before(f)
+		}
+		s.on(protocol.MethodSetLogLevel, refuse)
+		s.on(protocol.MethodSubscribe, refuse)
+		session := openFake(t, s, client.Options{LogLevel: protocol.LogError, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if restored, ok := e.(*client.Restored); ok {
+				for _, err := range restored.Failures {
+					subject, _, _ := strings.Cut(err.Error(), ": ")
+					failures = append(failures, subject)
+				}
+			}
+		}})
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "mem:a"}); err != nil {
+			t.Fatal(err)
+		}
+		reconnect(t, s, session)
+		if want := []string{"log level error", `subscription to "mem:a"`}; !slices.Equal(failures, want) {
+			t.Errorf("got failures of %q, want those of %q", failures, want)
+		}
+	})
 }
