@@ -228,21 +228,38 @@ type failures struct{ recording }
 
 func (r *failures) Failed(f transport.Failure) { r.add("failed %d, unsent %v", f.Tag, f.Unsent) }
 
-// After Busy, Writable is called.
+// After each Busy, Writable is called.
 func TestBusyIsFollowedByWritable(t *testing.T) {
-	plan := fault.Plan{Faults: []fault.Fault{{Kind: fault.Busy, Direction: fault.Outbound, At: []int{1}, For: time.Second}}}
+	plan := fault.Plan{Faults: []fault.Fault{{Kind: fault.Busy, Direction: fault.Outbound, At: []int{1, 2}, For: time.Second}}}
 	withFault(t, plan, func(w *wire) {
 		for range 2 {
-			if err := w.near.Send(transport.Outbound{Frame: []byte("x")}); !errors.Is(err, transport.ErrBusy) {
-				t.Errorf("Send returned %v, want %v", err, transport.ErrBusy)
+			for range 2 {
+				if err := w.near.Send(transport.Outbound{Frame: []byte("x")}); !errors.Is(err, transport.ErrBusy) {
+					t.Errorf("Send returned %v, want %v", err, transport.ErrBusy)
+				}
+			}
+			pass(time.Second)
+			if err := w.near.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
+				t.Errorf("Send returned %v", err)
 			}
 		}
-		pass(time.Second)
-		want(t, w.got, "writable at 1s")
-		if err := w.near.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
-			t.Errorf("Send returned %v", err)
+		synctest.Wait()
+		want(t, w.got, "writable at 1s", "writable at 2s")
+		want(t, w.sees, "x at 1s", "x at 2s")
+	})
+}
+
+// A Stall delays frames, and not the loss: they are delivered before that at once.
+func TestALossEndsAStall(t *testing.T) {
+	withFault(t, fault.Plan{Faults: []fault.Fault{{Kind: fault.Stall, Direction: fault.Inbound, At: []int{1}, For: time.Hour}}}, func(w *wire) {
+		for _, frame := range []string{"1", "2"} {
+			w.far.Send(transport.Outbound{Frame: []byte(frame)})
 		}
-		want(t, w.sees, "x at 1s")
+		synctest.Wait()
+		want(t, w.got)
+		w.far.Close(0)
+		pass(time.Minute)
+		want(t, w.got, "1", "2", "lost: transport: peer closed the link, unsent []")
 	})
 }
 

@@ -183,6 +183,42 @@ func TestMainIsNotLost(t *testing.T) {
 	}, []string{"a on 0, last false"}, []string{"grant 1 to 0"})
 }
 
+// Held frames of a stream that this side has ended are forgotten: others get credit again.
+func TestHeldFramesOfAnEndedStreamAreForgotten(t *testing.T) {
+	const most = 256 // that are held
+	granted := append([]string{"grant 2 to 1"}, slices.Repeat([]string{"grant 1 to 1"}, most-1)...)
+	withStreamFault(t, fault.Fault{Kind: fault.Delay, Direction: fault.Inbound, Probability: 1, Frames: 10 * most, For: time.Hour}, func(f *streamLink, link *fault.Link) {
+		f.begin(link, 1, 7)
+		for range most {
+			f.say(1, "a", false)
+		}
+		link.End(1)
+		f.begin(link, 2, 8)
+	}, []string{"opened 1 for 7", "opened 2 for 8"}, append(granted, "end 1", "grant 2 to 2"))
+}
+
+// A relievedLink has room again when it is closed.
+type relievedLink struct{ streamLink }
+
+func (r *relievedLink) Close(grace time.Duration) error {
+	r.to.Writable()
+	return r.streamLink.Close(grace)
+}
+
+// A link that a fault has ended is not writable any more.
+func TestADeadLinkIsNotWritable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &relievedLink{streamLink{asked: &recording{began: time.Now()}}}
+		link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: fault.Inbound, At: []int{1}}}})
+		got := &recording{began: time.Now()}
+		link.Bind(got)
+		inner.to.Receive(transport.Inbound{Frame: []byte("x")})
+		synctest.Wait()
+		want(t, got, "lost: fault: link 1, inbound frame 1: die, unsent []")
+		link.Close(0)
+	})
+}
+
 // If the last frame of a stream is dropped, the stream still ends.
 func TestDroppedAnswerEndsItsStream(t *testing.T) {
 	withStreamFault(t, fault.Fault{Kind: fault.Drop, Direction: fault.Outbound, At: []int{1}}, func(f *streamLink, link *fault.Link) {
