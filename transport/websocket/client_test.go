@@ -5,11 +5,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ws "github.com/coder/websocket"
@@ -220,6 +223,126 @@ func TestOpenOfAServerThatIsWrong(t *testing.T) {
 		begun := time.Now()
 		if _, err := (&Client{URL: "ws://localhost/mcp", HTTP: p.client()}).Open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+// A refusing is a program's RoundTripper whose responses are no handshakes.
+type refusing struct {
+	status       int
+	open, closed int
+}
+
+func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	r.open++
+	return &http.Response{StatusCode: r.status, Header: http.Header{}, Body: r}, nil
+}
+func (r *refusing) CloseIdleConnections()       { r.closed = -1 }
+func (r *refusing) Read([]byte) (int, error)    { return 0, io.EOF }
+func (r *refusing) Write(p []byte) (int, error) { return len(p), nil }
+func (r *refusing) Close() error                { r.closed++; return nil }
+
+// A handshake that is refused leaves no response open, and the idle connections of the program's own client alone.
+//
+// Guarantees: G-0014.1
+func TestARefusedHandshakeIsClosed(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusSwitchingProtocols} {
+		r := &refusing{status: status}
+		if link, err := (&Client{URL: "ws://localhost/mcp", HTTP: &http.Client{Transport: r}}).Open(t.Context()); err == nil {
+			link.Close(0)
+			t.Errorf("%d: got a link", status)
+		}
+		if r.open != 1 || r.closed < 1 {
+			t.Errorf("%d: %d responses were opened, and %d closed (-1: and the idle connections)", status, r.open, r.closed)
+		}
+	}
+}
+
+// A refused handshake leaves no connection of the Client's own.
+//
+// Guarantees: G-0014.1
+func TestARefusedHandshakeKeepsNoConnection(t *testing.T) {
+	closed := make(chan struct{}, 10)
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	s.Start()
+	defer s.Close()
+	if _, err := (&Client{URL: "ws" + strings.TrimPrefix(s.URL, "http")}).Open(t.Context()); err == nil {
+		t.Error("got a link")
+	}
+	testenv.Receive(t, closed, "the end of the connection")
+}
+
+// A watchedContext counts the functions that wait for its end.
+type watchedContext struct {
+	context.Context
+	watchers atomic.Int32
+}
+
+func (*watchedContext) Value(any) any { return nil }
+
+func (w *watchedContext) AfterFunc(func()) (stop func() bool) {
+	w.watchers.Add(1)
+	return func() bool { w.watchers.Add(-1); return true }
+}
+
+// Nothing of a link stays behind in the context of its Open.
+//
+// Guarantees: G-0014.1
+func TestALinkLeavesTheContextOfItsOpen(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		ctx := &watchedContext{Context: t.Context()}
+		link, err := (&Client{URL: "ws://localhost/mcp", HTTP: p.client()}).Open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record(link, 0)
+		record(<-links, 0)
+		link.Close(time.Minute)
+		synctest.Wait()
+		if n := ctx.watchers.Load(); n != 0 {
+			t.Errorf("%d functions wait for the end of the context, want none", n)
+		}
+	})
+}
+
+// A roundTripper is a function as an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A lateContext has ended before anybody who waits for that learns of it.
+type lateContext struct {
+	watchedContext
+	ended atomic.Bool
+}
+
+func (c *lateContext) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A connection that is made when the context of Open ends is closed.
+//
+// Guarantees: G-0014.1
+func TestOpenWhoseContextEndsAtLast(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		ctx, within := &lateContext{watchedContext: watchedContext{Context: t.Context()}}, p.client().Transport
+		c := &Client{URL: "ws://localhost/mcp", HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			defer ctx.ended.Store(true)
+			return within.RoundTrip(r.WithContext(t.Context()))
+		})}}
+		if link, err := c.Open(ctx); !errors.Is(err, context.Canceled) || link != nil {
+			t.Errorf("got %v, want %v", err, context.Canceled)
+		}
+		if err := record(<-links, 1).lost(t); err == nil {
+			t.Error("the server has lost the link without a reason")
 		}
 	})
 }

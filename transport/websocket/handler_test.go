@@ -170,6 +170,56 @@ func TestAnAcceptorThatPanics(t *testing.T) {
 	if err := got.lost(t); err != transport.ErrClosed {
 		t.Errorf("lost for %v, want %v", err, transport.ErrClosed)
 	}
+	if n := len(h.links); n > 0 {
+		t.Errorf("the handler keeps %d links, want none", n)
+	}
+}
+
+// A link whose handshake cannot be answered is lost, and one that nobody takes is refused.
+//
+// Guarantees: G-0108.2
+func TestLinksWithoutAConnection(t *testing.T) {
+	var got *recorder
+	h := NewHandler(acceptFunc(func(link transport.Link) { got = record(link, 0) }), HandlerOptions{})
+	h.ServeHTTP(hijackable{httptest.NewRecorder()}, shakes())
+	if err := got.lost(t); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "websocket: accept: ") {
+		t.Errorf("a connection that cannot be taken over: lost for %v, want %v", err, errors.ErrUnsupported)
+	}
+	response := httptest.NewRecorder()
+	NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{}).ServeHTTP(hijackable{response}, shakes())
+	if response.Code != http.StatusServiceUnavailable {
+		t.Errorf("a link that nobody takes: got %d, want 503", response.Code)
+	}
+}
+
+// A header with a list of tokens may have several lines.
+//
+// Guarantees: G-0108.2
+func TestTokensOfSeveralLines(t *testing.T) {
+	accepted := false
+	r := shakes("Connection: keep-alive", "Sec-WebSocket-Protocol: other")
+	r.Header.Add("Connection", "Upgrade")
+	r.Header.Add("Sec-WebSocket-Protocol", "mcp")
+	response := httptest.NewRecorder()
+	NewHandler(acceptFunc(func(transport.Link) { accepted = true }), HandlerOptions{}).ServeHTTP(hijackable{response}, r)
+	if !accepted {
+		t.Errorf("got %d %s, want a link", response.Code, response.Body)
+	}
+}
+
+// Limits below zero are the defaults.
+//
+// Guarantees: G-0108.5
+func TestLimitsBelowZero(t *testing.T) {
+	virtually(t, HandlerOptions{MaxFrame: -1, MaxSessions: -1}, func(t *testing.T, p pipes, links chan transport.Link) {
+		client, _ := p.connect(t)
+		defer client.CloseNow()
+		got := record(<-links, 1)
+		client.send(ws.MessageText, "1")
+		if frame := got.next(t); frame != "1" {
+			t.Errorf("got %q, want %q", frame, "1")
+		}
+	})
 }
 
 // A page of an allowed origin, and one of the server's own, may connect. A rebound name may not.
@@ -238,32 +288,34 @@ func TestConnectionsBeyondTheBounds(t *testing.T) {
 	}
 }
 
-// What a client has served beyond its share costs it its connection.
+// What a client has served beyond its share costs it its connection. One message counts an eighth of all at most.
 //
 // Guarantees: G-0108.5
 func TestWhatOneClientHasServed(t *testing.T) {
-	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
-		client, _ := p.connect(t)
-		got := record(<-links, 100)
-		told := make(chan ws.StatusCode, 1)
-		go func() { told <- client.closed() }()
-		message := make([]byte, 4<<20)
-		for range cap(got.frames) {
-			if client.Write(t.Context(), ws.MessageText, message) != nil {
-				break
+	for size, want := range map[int]int{4 << 20: 6, 12 << 20: 3} {
+		virtually(t, HandlerOptions{MaxFrame: size}, func(t *testing.T, p pipes, links chan transport.Link) {
+			client, _ := p.connect(t)
+			got := record(<-links, 100)
+			told := make(chan ws.StatusCode, 1)
+			go func() { told <- client.closed() }()
+			message := make([]byte, size)
+			for range cap(got.frames) {
+				if client.Write(t.Context(), ws.MessageText, message) != nil {
+					break
+				}
 			}
-		}
-		if status := <-told; status != ws.StatusTryAgainLater {
-			t.Errorf("the client was told %d, want %d", status, ws.StatusTryAgainLater)
-		}
-		if err := got.lost(t); err.Error() != "websocket: too much of the client is being served" {
-			t.Errorf("lost for %v", err)
-		}
-		if n := len(got.frames); n != 6 {
-			t.Errorf("%d messages of 4 MiB are served, want those of 38 %% of 64 MiB", n)
-		}
-		client.CloseNow()
-	})
+			if status := <-told; status != ws.StatusTryAgainLater {
+				t.Errorf("the client was told %d, want %d", status, ws.StatusTryAgainLater)
+			}
+			if err := got.lost(t); err.Error() != "websocket: too much of the client is being served" {
+				t.Errorf("lost for %v", err)
+			}
+			if n := len(got.frames); n != want {
+				t.Errorf("%d messages of %d MiB are served, want those of 38 %% of 64 MiB", n, size>>20)
+			}
+			client.CloseNow()
+		})
+	}
 }
 
 // What a client leaves unread beyond its share, on all its connections, is refused to the sender. There is room again for what it has read, and when
@@ -359,6 +411,26 @@ func TestAMessageWaitsForAPlace(t *testing.T) {
 		}
 		client.CloseNow()
 		<-written
+		<-time.NewTimer(5 * time.Second).C // the others have lost their places
+		begun = time.Now()
+		if p.fill(t, links); time.Since(begun) > time.Second {
+			t.Errorf("messages waited %v for places that nobody needs any more", time.Since(begun))
+		}
+	})
+	// Messages that were read leave their places to others.
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		client, _ := p.connect(t)
+		defer client.CloseNow()
+		got, begun := record(<-links, maxLarge), time.Now()
+		for n := range maxLarge {
+			if err := client.Write(t.Context(), ws.MessageText, make([]byte, large)); err != nil {
+				t.Fatalf("message %d: %v", n, err)
+			}
+			got.next(t)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("one message after the other waited %v for a place", took)
+		}
 	})
 	// What it has waited for a place does not count as time that the client has taken.
 	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
@@ -426,4 +498,27 @@ func TestShutdown(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A closing acceptor tells when it is closed.
+type closing struct {
+	acceptFunc
+	closed func()
+}
+
+func (c closing) Close(context.Context) error { c.closed(); return nil }
+
+// Shutdown takes no new connection from its beginning, while calls still finish.
+//
+// Guarantees: G-0108.6
+func TestShutdownRefusesNewConnections(t *testing.T) {
+	response := httptest.NewRecorder()
+	var h *Handler
+	h = NewHandler(closing{
+		acceptFunc(func(transport.Link) { t.Error("a server that shuts down was given a link") }),
+		func() { h.ServeHTTP(hijackable{response}, shakes()) },
+	}, HandlerOptions{})
+	if err := h.Shutdown(t.Context(), nil); err != nil || response.Code != http.StatusServiceUnavailable {
+		t.Errorf("got %d during Shutdown, want 503, and %v", response.Code, err)
+	}
 }
