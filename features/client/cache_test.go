@@ -535,3 +535,32 @@ func TestResultsOfCallsThatAskAreNotKept(t *testing.T) {
 		}
 	})
 }
+
+// Middleware that makes calls with the options of the view that a range uses gets what the cache has: only the range keeps to its own pages.
+//
+// Guarantees: G-0035.1
+func TestCallsWithinARangeUseTheCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCachingServer(forAMinute)
+		read := cacheable[protocol.MethodReadResource]
+		session := openFake(t, s.fakeServer, client.Options{ProtocolVersion: protocol.Latest, Middleware: []client.Middleware{func(next client.Handler) client.Handler {
+			return func(ctx context.Context, r *client.Request) (any, error) {
+				if r.Method == protocol.MethodListTools {
+					if _, err := read(ctx, r.Session.With(r.Session.Calls())); err != nil {
+						return nil, err
+					}
+				}
+				return next(ctx, r)
+			}
+		}}})
+		if _, err := read(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := toolNames(t, session); err != nil || len(names) != 1 {
+			t.Errorf("got the tools %q, %v", names, err)
+		}
+		if n := s.asked[protocol.MethodReadResource]; n != 1 {
+			t.Errorf("the resource was read %d times, want once", n)
+		}
+	})
+}
