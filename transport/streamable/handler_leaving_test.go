@@ -2,12 +2,14 @@ package streamable
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -17,27 +19,33 @@ import (
 // Guarantees: G-0073.10
 func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
 	const short = int64(len(echoBody))
+	named := strings.Replace(echoBody, `"a":1`, `"a":1,"requestState":"`+nodename.StateVersion+nodename.Join("a", "x")+`"`, 1)
 	for name, test := range map[string]struct {
 		body   string        // "": a request
+		begins int           // the length of the initialize of its session
 		length int64         // of the body; -1: it is not announced, 0: as long as it is
 		ends   time.Duration // when the call under way ends
 		status int
 		after  time.Duration
 	}{
-		"a short body":               {"", short, time.Second, http.StatusMisdirectedRequest, time.Second},
-		"the longest that is kept":   {"", web.SmallBody, time.Second, http.StatusMisdirectedRequest, time.Second},
-		"a longer one":               {"", web.SmallBody + 1, time.Second, http.StatusOK, 0},
-		"one of an unknown length":   {"", -1, time.Second, http.StatusOK, 0},
-		"a call that takes too long": {"", short, time.Minute, http.StatusServiceUnavailable, restorePatience},
-		"a call that ends just then": {"", short, restorePatience - 1, http.StatusMisdirectedRequest, restorePatience - 1},
-		"a notification":             {notification("n"), 0, time.Second, http.StatusAccepted, 0},
-		"a response":                 {result(5), 0, time.Second, http.StatusAccepted, 0},
-		"no message":                 {"{", 0, time.Second, http.StatusBadRequest, 0},
-		"a broken batch":             {"[" + echoBody, 0, time.Second, http.StatusBadRequest, 0},
+		"a short body":               {"", 0, short, time.Second, http.StatusMisdirectedRequest, time.Second},
+		"the longest that is kept":   {"", 0, web.SmallBody, time.Second, http.StatusMisdirectedRequest, time.Second},
+		"a longer one":               {"", 0, web.SmallBody + 1, time.Second, http.StatusOK, 0},
+		"one of an unknown length":   {"", 0, -1, time.Second, http.StatusOK, 0},
+		"a call that takes too long": {"", 0, short, time.Minute, http.StatusServiceUnavailable, restorePatience},
+		"a call that ends just then": {"", 0, short, restorePatience - 1, http.StatusMisdirectedRequest, restorePatience - 1},
+		"a notification":             {notification("n"), 0, 0, time.Second, http.StatusAccepted, 0},
+		"a response":                 {result(5), 0, 0, time.Second, http.StatusAccepted, 0},
+		"no message":                 {"{", 0, 0, time.Second, http.StatusBadRequest, 0},
+		"a broken batch":             {"[" + echoBody, 0, 0, time.Second, http.StatusBadRequest, 0},
+		"what belongs to this node":  {named, 0, 0, time.Second, http.StatusOK, 0},
+		"a session of this process":  {"", MaxStoredInitialize + 1, short, time.Second, http.StatusOK, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMesh(t, func(t *testing.T, _ *mesh, a, _, _ *meshNode) {
-				session, p := a.begin()
+				begun, done := a.serve(t.Context(), "POST", paddedInitialize(max(test.begins, 300)))
+				<-done
+				session, p := begun.Header().Get(headerSession), a.peer(t, 0)
 				_, held := a.serve(t.Context(), "POST", legacyHold(""), headerSession+": "+session)
 				a.handler.table.drain()
 				call := time.AfterFunc(test.ends, func() { p.link.Close(0) })
@@ -99,6 +107,21 @@ func TestWhatANodeThatDrainsServesAndWhatNot(t *testing.T) {
 		w, done = b.serve(t.Context(), "POST", initializeBody("2025-03-26"))
 		if <-done; w.Code != http.StatusTeapot || w.Header().Get("Connection") != "close" {
 			t.Errorf("got %d %v, want the response of the other node, and the end of the connection", w.Code, w.Header())
+		}
+	})
+}
+
+// A request whose session is unknown to the store just when this node begins to shut down may be repeated: another node may have it by now.
+//
+// Guarantees: G-0073.4
+func TestASessionThatIsUnknownWhenADrainBegins(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		store.taking = func(context.Context, string) error {
+			b.handler.table.drain()
+			return ErrNoSession
+		}
+		if w := b.send("POST", "x"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("got %d %v %s, want 503 with Retry-After: 1", w.Code, w.Header(), w.Body)
 		}
 	})
 }

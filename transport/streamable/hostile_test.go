@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -313,6 +314,36 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			t.Errorf("%d bytes are charged at the end, want 0", held)
 		}
 	})
+}
+
+// If not even a short answer to a message of a batch finds room, the response ends, be it a result or an error: the client would wait
+// for it.
+//
+// Guarantees: G-0038.3
+func TestAShortAnswerOfABatchThatFindsNoRoom(t *testing.T) {
+	for _, answer := range []string{result(5), `{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"message":"failed"}}`} {
+		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+			w, done := b.serve(t.Context(), "POST", initializeBody("2025-03-26"))
+			<-done
+			_, served := b.serve(t.Context(), "POST", "["+holdBody+"]", headerSession+": "+w.Header().Get(headerSession))
+			p := b.peer(t, 0)
+			client, unread, taken := p.link.(*serverLink).key.Client, b.handler.unread.Small, 0
+			for ; unread.Take(client, 100); taken += 100 {
+			}
+			o := answering(p.newest(), answer)
+			o.Last = false
+			if err := p.send(t, o); !errors.Is(err, transport.ErrNoRoute) {
+				t.Errorf("%s: Send returned %v, want %v", answer, err, transport.ErrNoRoute)
+			}
+			unread.Give(client, taken)
+			synctest.Wait()
+			if n := p.count(func(p *peer) int { return len(p.lost) }); n != 1 {
+				t.Errorf("%s: %d streams were lost, want the one of the batch", answer, n)
+			}
+			p.link.Close(0)
+			<-served
+		})
+	}
 }
 
 // A request for whose answer there would be no room, not even for an error, is refused before it is

@@ -149,18 +149,42 @@ func TestFirstMessageDuringAReplay(t *testing.T) {
 	})
 }
 
-// Close interrupts a replay of a stream that has ended.
+// Close interrupts a replay of a stream that has ended, also one that has replaced another.
 //
 // Guarantees: G-0022.15
 func TestCloseInterruptsAReplay(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		session := b.initialize()
 		b.ended(session, 9, 10, 10)
+		_, first := b.serveStuck("GET", "", session, "Last-Event-ID: 9-0")
 		stuck, done := b.serveStuck("GET", "", session, "Last-Event-ID: 9-0")
+		<-first
 		if err := b.peer(t, 0).link.Close(0); err != nil || !stuck.isInterrupted {
 			t.Errorf("Close returned %v, interrupted: %t", err, stuck.isInterrupted)
 		}
 		<-done
+	})
+}
+
+// A client that comes back for a stream whose last message was sent gets it, and the end, although its first connection still blocks.
+//
+// Guarantees: G-0033.1
+func TestAResumedStreamThatIsOverEnds(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		_, first := b.serveStuck("POST", holdBody, session)
+		p := b.peer(t, 0)
+		stream := p.newest()
+		p.mustSend(t, transport.Outbound{Stream: stream, Frame: notice(0)})
+		synctest.Wait() // a write is in progress
+		p.mustSend(t, answering(stream, heldAnswer))
+		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+		defer leave()
+		w, done := b.serve(ctx, "GET", "", session, fmt.Sprintf("Last-Event-ID: %d-0", stream))
+		<-done
+		if <-first; ctx.Err() != nil || strings.Count(w.Body.String(), heldAnswer) != 1 {
+			t.Errorf("got %q, and %v; want the answer and the end at once", w.Body, ctx.Err())
+		}
 	})
 }
 

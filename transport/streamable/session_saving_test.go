@@ -345,13 +345,17 @@ func TestSavesAreSpread(t *testing.T) {
 	})
 }
 
-// What ends for good is forgotten, once, and never stored again: after DELETE, when it was idle
+// What ends for good is forgotten, once, and never stored again: after DELETE, even while the process shuts down, when it was idle
 // for too long, when it makes room, and when its server ends it.
 //
 // Guarantees: G-0073.4
 func TestSavesEndWithTheSession(t *testing.T) {
 	for name, end := range map[string]func(b *bench, session string, p *peer){
 		"DELETE": func(b *bench, session string, _ *peer) {
+			b.serve(b.t.Context(), "DELETE", "", headerSession+": "+session)
+		},
+		"DELETE in a drain": func(b *bench, session string, _ *peer) {
+			b.handler.table.drain()
 			b.serve(b.t.Context(), "DELETE", "", headerSession+": "+session)
 		},
 		"idle":      func(*bench, string, *peer) { pass(2 * time.Minute) },
@@ -385,20 +389,29 @@ func TestSavesEndWithTheSession(t *testing.T) {
 }
 
 // A session that ends because its process does is stored a last time if it has changed, and
-// then anyone may take it.
+// then anyone may take it, before its server hears of the end. What its client has missed stays in the store of events.
 //
 // Guarantees: G-0073.4
 func TestSavesAtAShutdown(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		session, p := b.begin()
 		keeper(p).Keep([]byte("changed"))
+		p.mustSend(t, transport.Outbound{Frame: notice(0)})
 		b.begin()
+		store.saving = func() {
+			if n := p.count(func(p *peer) int { return len(p.losses) }); n > 0 {
+				t.Error("the server heard of the loss before the store did")
+			}
+		}
 		if err := b.handler.Close(0); err != nil {
 			t.Error(err)
 		}
 		r, owner, _ := store.shared.record(session)
 		if string(r.State) != "changed" || owner != "" {
 			t.Errorf("got the state %q of %q, want the last one, of nobody", r.State, owner)
+		}
+		if events, err := b.handler.options.EventStore.After(t.Context(), session, transport.Main, 0, 1<<20); len(events) != 1 || err != nil {
+			t.Errorf("got the events %+v, %v, want the one that the client has missed", events, err)
 		}
 		if saves, frees := len(store.of("Save")), len(store.of("Free")); saves != 3 || frees != 2 || len(store.of("Forget")) > 0 {
 			t.Errorf("got %d Saves and %d Frees, want 3 and 2: %+v", saves, frees, store.calls)

@@ -143,6 +143,29 @@ func TestAConnectionOfAGroupIsATCPConnection(t *testing.T) {
 			t.Fatalf("got other bytes than the peer has written (error: %v)", err)
 		}
 	})
+	t.Run("a part", func(t *testing.T) {
+		theirs, ours := pair(t, new(Group))
+		if err := errors.Join(theirs.SetReadBuffer(64<<10), ours.(*conn).SetWriteBuffer(64<<10)); err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan int, 1)
+		go func() {
+			n, err := ours.Write(make([]byte, 64<<20)) // more than sockets take
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Write returned %v, want %v", err, os.ErrDeadlineExceeded)
+			}
+			ours.Close()
+			written <- n
+		}()
+		if _, err := io.ReadFull(theirs, make([]byte, 8<<20)); err != nil { // more than fits at once
+			t.Fatal(err)
+		}
+		ours.SetWriteDeadline(time.Unix(1, 0))
+		rest, err := io.Copy(io.Discard, theirs)
+		if n := <-written; int64(n) != 8<<20+rest || err != nil {
+			t.Errorf("Write counted %d bytes, want the %d that the peer got (error: %v)", n, 8<<20+rest, err)
+		}
+	})
 	for _, test := range []struct {
 		name string
 		do   func(theirs *net.TCPConn, ours net.Conn) error
@@ -186,11 +209,16 @@ func TestAConnectionOfAGroupIsATCPConnection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			theirs, ours := pair(t, new(Group))
+			local, remote := ours.LocalAddr(), ours.RemoteAddr()
 			got := test.do(theirs, ours)
 			theirs, ours = pair(t, new(Group))
 			want := test.do(theirs, ours.(*conn).TCPConn)
 			if g, w := describe(got), describe(want); g != w {
 				t.Errorf("got %s, want %s", g, w)
+			}
+			var failed *net.OpError
+			if errors.As(got, &failed) && failed.Addr != nil && (failed.Addr.String() != remote.String() || failed.Source.String() != local.String()) {
+				t.Errorf("the error is of %v to %v, want %v to %v", failed.Source, failed.Addr, local, remote)
 			}
 		})
 	}

@@ -99,7 +99,7 @@ func (c *silentConn) Write(p []byte) (int, error) {
 func TestDeadConnectionOverHTTP2IsReplaced(t *testing.T) {
 	const patience = 5 * time.Second
 	server, pool := serveHTTP2(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") })
-	if c := pool.HTTP2; c == nil || c.SendPingTimeout == 0 || c.SendPingTimeout+c.PingTimeout > 10*time.Second {
+	if c := pool.HTTP2; c == nil || c.SendPingTimeout == 0 || c.PingTimeout == 0 || c.SendPingTimeout+c.PingTimeout > 10*time.Second {
 		t.Fatalf("got the configuration %+v, want to notice a dead connection within 10 s", c)
 	}
 	pool.HTTP2.SendPingTimeout, pool.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
