@@ -78,7 +78,7 @@ func (g Exchange) audience(l *login) string {
 // program, or as it. One without an end would go on after the user's login has ended.
 func acceptGiven(token *tokenResponse, server []string, shown ...Secret) error {
 	audiences, says := audiencesOf(token.access.Reveal())
-	named := slices.ContainsFunc(audiences, func(one string) bool { return slices.Contains(server, one) })
+	named := slices.ContainsFunc(audiences, func(one string) bool { return one != "" && slices.Contains(server, one) })
 	failed := &TokenError{Endpoint: token.host, Status: http.StatusOK}
 	switch {
 	case slices.Contains(shown, token.access):

@@ -149,6 +149,19 @@ func TestATokenNeedNotSayForWhomItIs(t *testing.T) {
 	}
 }
 
+// A token for nobody, or for somebody without a name, is for another audience, also if the server has no name either, as one of the
+// first revision.
+//
+// Guarantees: G-0102.10
+func TestATokenForNobody(t *testing.T) {
+	for _, claims := range []string{`{"aud":""}`, `{"aud":7}`, `{"aud":[]}`, `{"aud":[""]}`} {
+		token := &tokenResponse{access: NewSecret(unsigned(claims)), expires: time.Now().Add(time.Hour)}
+		if err := acceptGiven(token, []string{"", ""}); err == nil || !strings.Contains(err.Error(), "another audience") {
+			t.Errorf("%s: got %v, want a token for another audience", claims, err)
+		}
+	}
+}
+
 // wantNothingSent checks that no token has reached the server, and that no redirect was followed.
 func wantNothingSent(t *testing.T, as *authtest.Server) {
 	t.Helper()

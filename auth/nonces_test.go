@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,7 +18,7 @@ import (
 )
 
 // If the server requires a new nonce, all requests that were sent with the old one are sent
-// again with the same token. There is no refresh and no login.
+// again with the same token. There is no refresh and no login, and no refusal is counted.
 //
 // Guarantees: G-0044.3, G-0044.8
 func TestANewNonceKeepsTheTokenForAllRequests(t *testing.T) {
@@ -28,6 +29,7 @@ func TestANewNonceKeepsTheTokenForAllRequests(t *testing.T) {
 			wantCall(t, a, f.url)
 			a.current.Load().obtained = time.Now().Add(-10 * time.Minute)
 			exchanges := f.grants("refresh_token") + f.grants("authorization_code")
+			before, _ := sampled(t, a, f)
 
 			const parallel = 4
 			var arrived sync.WaitGroup
@@ -64,6 +66,9 @@ func TestANewNonceKeepsTheTokenForAllRequests(t *testing.T) {
 			}
 			if seen != 2*parallel {
 				t.Errorf("%d requests, want %d", seen, 2*parallel)
+			}
+			if after, _ := sampled(t, a, f); !maps.Equal(after, before) {
+				t.Errorf("counted %v, want %v as before", after, before)
 			}
 		})
 	}

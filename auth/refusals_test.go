@@ -206,7 +206,7 @@ func TestRefusedAuthorizationResponses(t *testing.T) {
 	wantRefusals(t, idle, map[string]refusedAnswer{"not started": {authtest.Keys, nil, "auth: Interact has not started the login"}})
 }
 
-// A server that does not say that it names the issuer in its responses may leave it out.
+// A server that does not say that it names the issuer in its responses may leave it out. If it names one, that must be it.
 //
 // Guarantees: G-0044.7
 func TestAnIssuerThatIsNotNamed(t *testing.T) {
@@ -214,6 +214,10 @@ func TestAnIssuerThatIsNotNamed(t *testing.T) {
 	f.as.Lie(authtest.Metadata, setMember("authorization_response_iss_parameter_supported", nil))
 	f.as.Lie(authtest.Authorize, inQuery("iss"))
 	f.wantCall(t, f.login(t, byConsent(f)))
+	f.as.Lie(authtest.Authorize, inQuery("iss", "https://evil.example"))
+	if err := f.login(t, byConsent(f)).Login(t.Context()); err == nil || !strings.Contains(err.Error(), "it is from another issuer") {
+		t.Errorf("Login with the response of another issuer: %v", err)
+	}
 }
 
 // The error of a login says why the answer of the token endpoint is refused.

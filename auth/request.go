@@ -116,7 +116,7 @@ func chooseScopes(p *discovered, c challenge, before []string, offline bool, nar
 	}
 	asked = union(before, asked)
 	if narrow != nil {
-		asked = cleanScopes(narrow(slices.Clone(asked)))
+		asked = cleanScopes(narrow(asked))
 	}
 	if offline && slices.Contains(p.server.Scopes, offlineAccess) {
 		asked = union(asked, []string{offlineAccess})

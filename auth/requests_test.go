@@ -64,6 +64,15 @@ func TestRequestsToTheAuthorizationServer(t *testing.T) {
 			"client_id=*&token=*&token_type_hint=refresh_token",
 			"client_id=*&token=*&token_type_hint=access_token",
 		}},
+		"a refresh token where none is offered": {options: func(f *offline) Options {
+			return Options{Interact: f.consent, Scopes: func([]string) []string { return []string{"offline_access"} }}
+		}, lie: setMember("scopes_supported", nil), want: []string{
+			"client_id=*&code_challenge=*&code_challenge_method=S256&prompt=consent&redirect_uri=" + testRedirect + "&" + resource + "&response_type=code&scope=offline_access&state=*",
+			"client_id=*&code=*&code_verifier=*&grant_type=authorization_code&redirect_uri=" + testRedirect + "&" + resource,
+			"client_id=*&grant_type=refresh_token&refresh_token=*&" + resource,
+			"client_id=*&token=*&token_type_hint=refresh_token",
+			"client_id=*&token=*&token_type_hint=access_token",
+		}},
 		"fewer scopes": {options: func(f *offline) Options {
 			return Options{Interact: f.consent, Scopes: func([]string) []string { return nil }}
 		}, want: []string{

@@ -115,7 +115,7 @@ func TestASealedEntryIsOfItsKey(t *testing.T) {
 func TestEntriesBeforeThereWasAKey(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
-	none := &keySource{err: ErrNoKey}
+	none := &keySource{err: fmt.Errorf("in this session: %w", ErrNoKey)}
 	s := NewSealedFiles(filepath.Join(dir, "auth"), none.get, slog.New(slog.NewTextHandler(&log, nil)))
 	for _, p := range []*Entry{{Issuer: "first"}, &fullEntry} {
 		if err := s.Locked(t.Context(), sealedKey, put(p)); err != nil {

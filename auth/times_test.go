@@ -414,6 +414,51 @@ func TestRequestsThatAreGivenUpDoNotAskForEver(t *testing.T) {
 	})
 }
 
+// A token that ends on its way is no refused one: each is followed by a login, however many there are.
+//
+// Guarantees: G-0044.8
+func TestTokensThatEndOnTheirWayAreNoRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{Life: 2 * time.Minute})
+		protected, slow := f.server, false
+		f.server = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" && slow {
+				slow = false
+				sleep(2*time.Minute + time.Second)
+			}
+			protected.ServeHTTP(w, r)
+		})
+		a := f.login(t, byConsent(f))
+		f.wantCall(t, a)
+		for range 5 {
+			slow = true
+			f.wantCall(t, a)
+		}
+	})
+}
+
+// A 403 that says which scopes there are, and not that the token lacks them, leads to no login: another token would not help.
+//
+// Guarantees: G-0044.8
+func TestAForbiddenRequestWithScopesAlone(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	protected := f.server
+	f.server = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			protected.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer scope="admin"`)
+		w.WriteHeader(http.StatusForbidden)
+	})
+	if status, err := f.call(t.Context(), f.login(t, byConsent(f))); status != http.StatusForbidden || err != nil {
+		t.Errorf("status %d, %v, want the refusal", status, err)
+	}
+	if n := len(f.as.Sink.Requests(authtest.Authorize)); n != 1 {
+		t.Errorf("%d logins were started, want 1", n)
+	}
+}
+
 // While a person does not come to one program, another logs in: the first uses that login.
 //
 // Guarantees: G-0044.9

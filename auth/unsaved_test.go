@@ -219,7 +219,8 @@ func TestARegistrationThatIsNotSavedIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A registration that was kept in memory is removed like one in the Store, when the server has lost it.
+// A registration that was kept in memory is removed like one in the Store, when the server has lost it; and one in the Store also
+// while logins are kept in memory.
 //
 // Guarantees: G-0044.12, G-0044.22
 func TestALostRegistrationIsRemovedFromMemory(t *testing.T) {
@@ -230,6 +231,63 @@ func TestALostRegistrationIsRemovedFromMemory(t *testing.T) {
 	if e, err := a.store.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != nil || err != nil {
 		t.Errorf("the registration is kept: %+v, %v", e, err)
 	}
+	f = newFixture(t, authtest.Options{})
+	a, s, _ := fillsUp(t, f)
+	f.findLost(t, a)
+	if e, err := s.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != nil || err != nil {
+		t.Errorf("the registration in the Store is kept: %+v, %v", e, err)
+	}
+}
+
+// A replacingStore is a Store in which another program registers just before this one changes its registration, and that fails as
+// long as it is told to.
+type replacingStore struct {
+	*Memory
+	by    *Entry
+	fails bool
+}
+
+func (s *replacingStore) Load(ctx context.Context, k Key) (*Entry, error) {
+	if s.fails {
+		return nil, errFull
+	}
+	return s.Memory.Load(ctx, k)
+}
+
+func (s *replacingStore) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	if s.fails {
+		return errFull
+	}
+	if k.Resource == "" && s.by != nil {
+		if err := s.Memory.Locked(ctx, k, put(s.by)); err != nil {
+			return err
+		}
+	}
+	return s.Memory.Locked(ctx, k, f)
+}
+
+// Logout does not remove the registration that another program has made meanwhile, and ends the login in this process even if the
+// Store fails.
+//
+// Guarantees: G-0044.15
+func TestLogoutWhileTheStoreChanges(t *testing.T) {
+	f, s := newFixture(t, authtest.Options{}), &replacingStore{Memory: NewMemory()}
+	a := loggedIn(t, f, Options{Store: s})
+	s.by = &Entry{Issuer: f.as.Issuer(), ClientID: "another"}
+	if err := a.Logout(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := s.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != s.by || err != nil {
+		t.Errorf("the registration is %+v, %v, want that of the other program", e, err)
+	}
+	s.by = nil
+	wantCall(t, a, f.url)
+	s.fails = true
+	if err := a.Logout(t.Context()); !errors.Is(err, errFull) {
+		t.Errorf("Logout: %v, want %v", err, errFull)
+	}
+	wantNoToken(t, a)
+	s.fails = false
 }
 
 // A registration that the server has lost, and that the Store does not remove, is logged.
