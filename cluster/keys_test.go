@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -154,6 +155,39 @@ func TestKeysAreRotated(t *testing.T) {
 				t.Errorf("node %d has not forgotten the old key", i)
 			}
 		}
+	})
+}
+
+// Each rotation is heard once, when its key is used, and by who joins later not at all.
+//
+// Guarantees: G-0081.7
+func TestEachRotationIsHeardOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a := join(t, s, "a")
+		a.Keys("asking") // from when on it watches them
+		heard := 0
+		a.OnRotate(func(status cluster.KeysStatus) {
+			if heard++; status.IsRotating {
+				t.Error("a rotation is heard while it goes on")
+			}
+		})
+		for n := range 3 {
+			if err := a.RotateKeys(t.Context(), "ada"); err != nil {
+				t.Fatal(err)
+			}
+			if advance(time.Minute); heard != n+1 {
+				t.Errorf("after %d rotations %d were heard", n+1, heard)
+			}
+		}
+		late := options("late")
+		late.Log = slog.New(onRecord(func(r slog.Record) {
+			if strings.Contains(r.Message, "were rotated") {
+				t.Errorf("a node that joins later logs: %s", r.Message)
+			}
+		}))
+		joinWith(t, s, late, &cluster.Clock{}).Keys("asking")
+		advance(time.Minute)
 	})
 }
 

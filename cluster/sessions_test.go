@@ -284,6 +284,20 @@ func TestSessionsAreWrittenAtOnce(t *testing.T) {
 	})
 }
 
+// What is saved of a session after it was given up counts for nothing: the next node goes on with what it was then.
+//
+// Guarantees: G-0082.4
+func TestASaveAfterTheEnd(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "s", 1)
+		s.engines[0].Faults(func(clustertest.Operation) clustertest.Fault { return clustertest.Fault{Delay: time.Second} })
+		s.stores[0].Free("s")
+		s.stores[0].Save("s", sessionOf("ada", 7))
+		s.nodes[0].Flush(s.t.Context())
+		s.taken(1, "s", 1)
+	})
+}
+
 // When more sessions wait than are written at a time, ends go first: nobody goes on with a session that has ended.
 func TestEndsOfSessionsAreWrittenFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

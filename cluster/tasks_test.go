@@ -47,6 +47,41 @@ func TestATaskWhoseDeletionIsBrokenOff(t *testing.T) {
 	})
 }
 
+// A task that another node saves while it is deleted is deleted all the same.
+//
+// Guarantees: G-0081.4
+func TestATaskThatIsSavedWhileItIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		here, there := nodes[0].Tasks(), nodes[1].Tasks()
+		task := record("a.1", "ada", time.Now())
+		if err := here.Save(t.Context(), task); err != nil {
+			t.Fatal(err)
+		}
+		first := true
+		engines[0].Faults(func(op clustertest.Operation) (f clustertest.Fault) {
+			if op.Name == "delete" && op.Subject == "task" && first {
+				first, f.Delay = false, time.Second
+			}
+			return f
+		})
+		deleted := make(chan error, 1)
+		go func() { deleted <- here.Delete(t.Context(), "a.1") }()
+		rest(t, 500*time.Millisecond)
+		task.Task.StatusMessage = "goes on"
+		if err := there.Save(t.Context(), task); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-deleted; err != nil {
+			t.Errorf("Delete: %v", err)
+		}
+		rest(t, time.Second)
+		if page, err := there.List(t.Context(), "ada", "", 10); len(page) != 0 || err != nil {
+			t.Errorf("%d tasks are left, %v", len(page), err)
+		}
+	})
+}
+
 // There is nothing after a task that has expired, although it was not swept yet.
 //
 // Guarantees: G-0081.4

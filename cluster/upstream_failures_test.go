@@ -1,8 +1,17 @@
 package cluster_test
 
 import (
+	"context"
+	"encoding/base32"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Failures count in a row: those from before the server has run for a while do not make its node give it up.
@@ -23,4 +32,73 @@ func TestAServerThatHasRunMayFailAgain(t *testing.T) {
 			t.Errorf("the server runs on %q after %v, want that node %q keeps it", s.holder(), s.machine.startedOn(), from)
 		}
 	})
+}
+
+// After a node has let others try, it fails as often again before it does so the next time.
+//
+// Guarantees: G-0079.10
+func TestFailuresCountAnewAfterANodeHasGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		var givenUp atomic.Int64
+		n := s.addWithLog("a", onRecord(func(r slog.Record) {
+			if strings.Contains(r.Message, "fails on this node") {
+				givenUp.Add(1)
+			}
+		}))
+		s.machine.fail(nil, nil, []string{"a"})
+		for i := range 3*maxFailures - 1 {
+			if link, err := n.upstream.Open(t.Context()); err == nil {
+				link.Close(0)
+			}
+			synctest.Wait()
+			if got, want := givenUp.Load(), int64(i+1)/maxFailures; got != want {
+				t.Errorf("after %d failures the node has given up %d times, want %d", i+1, got, want)
+			}
+		}
+	})
+}
+
+// A waking connection counts how often it is woken.
+type waking struct{ woken atomic.Int64 }
+
+func (w *waking) Wake()               { w.woken.Add(1) }
+func (*waking) Done() <-chan struct{} { return nil }
+
+// A connection that got no server is woken as soon as what it has waited for changes: the claim of the server, that of a node which
+// takes it, or a node.
+//
+// Guarantees: G-0079.10
+func TestConnectionsAreWokenByLeases(t *testing.T) {
+	name := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte("machine"))
+	for what, key := range map[string]string{"the claim": "srv." + name, "a move": "move." + name, "a node": ""} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *site) {
+				a, b, w := s.add("a", cluster.UpstreamOptions{}), s.add("b", cluster.UpstreamOptions{}), new(waking)
+				change := func() { s.add("c", cluster.UpstreamOptions{}) }
+				if key != "" {
+					release, _ := b.claim(t, key)
+					change = func() {
+						if err := release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				} else {
+					s.machine.fail(errBroken, []string{"a"}, nil)
+				}
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(transport.WithWaker(t.Context(), w), time.Second)
+				defer cancel()
+				if _, err := a.upstream.Open(ctx); err == nil {
+					t.Fatal("the server was opened")
+				}
+				advance(10 * time.Second) // whoever was to be woken because of an earlier change has been
+				before := w.woken.Load()
+				change()
+				synctest.Wait()
+				if w.woken.Load() == before {
+					t.Error("the connection was not woken")
+				}
+			})
+		})
+	}
 }
