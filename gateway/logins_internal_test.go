@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"testing"
@@ -10,6 +12,10 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/gateway/admin"
+	"github.com/bowline-mcp/bowline/gateway/internal/logins"
 	"github.com/bowline-mcp/bowline/gateway/internal/pool"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -109,5 +115,118 @@ func TestWhatALoginOfAUserTakesOver(t *testing.T) {
 	of.Store = auth.NewMemory()
 	if o, err := d.options(&mcpjson.Server{}, "ada"); err != nil || o.Principal != "ada" || o.Grant != nil || o.Interact != nil || o.Store != of.Store {
 		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// What is exchanged is for the audience that the file names, also through a provider, to which the gateway comes as its client there.
+//
+// Guarantees: G-0102.9
+func TestAnExchangeIsForTheAudienceOfTheFile(t *testing.T) {
+	x := &mcpjson.Exchange{ClientID: "at the issuer", Audience: "vault"}
+	if grant, ok := new(subject).grant(x).(auth.Exchange); !ok || grant.Audience != "vault" {
+		t.Errorf("an exchange is %+v", grant)
+	}
+	x.Provider = &mcpjson.Provider{TokenEndpoint: "https://idp.example/token", ClientID: "at the provider"}
+	if grant, ok := new(subject).grant(x).(auth.IDJAG); !ok || grant.Audience != "vault" || grant.Client.ID != "at the provider" || grant.TokenEndpoint != x.Provider.TokenEndpoint {
+		t.Errorf("an exchange through a provider is %+v", grant)
+	}
+}
+
+// A login asks for the scopes that a call needs, unless the file says which ones there may be.
+//
+// Guarantees: G-0102.7
+func TestScopesOfALoginOfAUser(t *testing.T) {
+	behind := httptest.NewUnstartedServer(nil)
+	resource := "http://" + behind.Listener.Addr().String() + "/mcp"
+	as := authtest.Start(t, authtest.Options{Resource: resource, Scopes: []string{"read", "write", "admin"}})
+	as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["scopes_supported"] = []string{"read"} })
+	behind.Config.Handler = as.Protect(http.NotFoundHandler())
+	behind.Start()
+	defer behind.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	stop := errors.New("stop here")
+	for _, c := range []struct {
+		ofFile func([]string) []string
+		want   string
+	}{{nil, "read write"}, {func([]string) []string { return []string{"admin"} }, "admin"}} {
+		d := desk{
+			given: &UserLogins{For: func(*mcpjson.Server) (auth.Options, error) {
+				return auth.Options{Store: auth.NewMemory(), Resource: resource, Scopes: c.ofFile}, nil
+			}},
+			ended: func(context.Context, string, string, error) {},
+		}
+		got := ""
+		visit := func(ctx context.Context, start func(context.Context, string) (*url.URL, error)) (*url.URL, error) {
+			at, err := start(ctx, authtest.Redirect)
+			if err != nil {
+				return nil, err
+			}
+			got = at.Query().Get("scope")
+			return nil, stop
+		}
+		if err := d.run(t.Context(), &mcpjson.Server{Name: "a"}, "ada", []string{"write"}, visit); !errors.Is(err, stop) || got != c.want {
+			t.Errorf("a login asks for %q, %v; want %q", got, err, c.want)
+		}
+	}
+}
+
+// A login for other scopes has a page of its own: the one that is open would not ask for them.
+//
+// Guarantees: G-0102.7
+func TestALoginForOtherScopesIsAnotherOne(t *testing.T) {
+	var d desk
+	d.pages.Store(&served{Pages: logins.New("https://gateway.example/login", "", nil)})
+	defer d.close()
+	at := &mcpjson.Server{Name: "a", Transport: &streamable.Client{URL: "https://a.example/mcp"}}
+	var ids []string
+	for _, scopes := range [][]string{nil, {"write"}, {"write"}} {
+		link, err := d.open(at, "ada", scopes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, link.ID)
+	}
+	if ids[0] == ids[1] || ids[1] != ids[2] {
+		t.Errorf("the logins are %q, want one for each set of scopes", ids)
+	}
+}
+
+// A client that has left before its connection is noted keeps none.
+//
+// Guarantees: G-0095.3
+func TestAConnectionOfAClientThatHasLeft(t *testing.T) {
+	g := New(Options{})
+	defer g.Close(t.Context())
+	for _, left := range []bool{false, true} {
+		session, end := context.WithCancel(t.Context())
+		if left {
+			end()
+		}
+		ctx := context.WithValue(t.Context(), memberKey{}, &member{session: new(server.Session), ctx: session})
+		u := &upstream{pool: new(pool.Pool[*connection])}
+		u.share = shareClient
+		c, err := g.lifecycle.connect(ctx, u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if over := u.pool.Leave(c.place); over != left {
+			t.Errorf("the client has left: %t; after its request nobody needs the connection: %t", left, over)
+		}
+		end()
+	}
+}
+
+// A question outside of calls is no one of several clients.
+//
+// Guarantees: G-0091.23
+func TestWhyNobodyIsAsked(t *testing.T) {
+	_, none := callOf(nil)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{none, admin.RefusedNoCall}, {errSeveral, admin.RefusedSeveral}} {
+		if got := whyNobody(c.err); got != c.want {
+			t.Errorf("%v counts as %s, want %s", c.err, got, c.want)
+		}
 	}
 }

@@ -83,7 +83,8 @@ type vault struct {
 	gateway *gateway.Gateway
 	url     string // of the gateway, without a path
 	as      *authtest.Server
-	logins  auth.Store // of users
+	logins  auth.Store  // of users
+	away    atomic.Bool // they cannot be read
 	log     journal
 	records recorder
 
@@ -104,6 +105,20 @@ func serveAt(t *testing.T, listening *httptest.Server, serve http.Handler) {
 	t.Cleanup(listening.Close)
 }
 
+// A shelf is the Store of the logins of users.
+type shelf struct{ *vault }
+
+func (s shelf) Load(ctx context.Context, k auth.Key) (*auth.Entry, error) {
+	if s.away.Load() {
+		return nil, errors.New("the store is away")
+	}
+	return s.logins.Load(ctx, k)
+}
+
+func (s shelf) Locked(ctx context.Context, k auth.Key, f func(*auth.Entry) (*auth.Entry, error)) error {
+	return s.logins.Locked(ctx, k, f)
+}
+
 func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	t.Helper()
 	v := &vault{t: t, logins: auth.NewMemory(), issued: make(map[string]person), asked: make(chan string, 16), finished: make(chan string, 16)}
@@ -117,7 +132,7 @@ func newVault(t *testing.T, back, entry string, as authtest.Options) *vault {
 	t.Cleanup(func() { endpoint.Close(time.Second) })
 	serveAt(t, behind, v.recorded(v.as.Protect(endpoint)))
 
-	o := gateway.Options{Login: v.login, UserLogins: &gateway.UserLogins{Person: func(identity string) string { return strings.TrimSuffix(identity, "-again") }, For: authfile.Options{Defaults: auth.Options{Store: v.logins, ClientName: "test"}}.For}}
+	o := gateway.Options{Login: v.login, UserLogins: &gateway.UserLogins{Person: func(identity string) string { return strings.TrimSuffix(identity, "-again") }, For: authfile.Options{Defaults: auth.Options{Store: shelf{v}, ClientName: "test"}}.For}}
 	o.Client.ProtocolVersion, o.Audit = back, v.records.write
 	o.Client.Conn.Log = slog.New(slog.NewTextHandler(&v.log, nil))
 	v.gateway = gateway.New(o)
@@ -337,8 +352,8 @@ func TestUsersLogInAtAServer(t *testing.T) {
 	}
 }
 
-// A client that cannot be asked gets the page in its answer, which is for its user only and says that nothing was executed. So does one whose user has not agreed, without the
-// page. The client stays connected.
+// A client that cannot be asked, or cannot be asked to open a page, gets the page in its answer, which is for its user only and says that nothing was executed. So does one whose user has not agreed,
+// without the page. The client stays connected.
 //
 // Guarantees: G-0102.5
 func TestWhoCannotBeAskedToLogIn(t *testing.T) {
@@ -351,6 +366,13 @@ func TestWhoCannotBeAskedToLogIn(t *testing.T) {
 		if meta := string(result.Meta[gateway.MetaOutcome]); !result.IsError || !found || !strings.Contains(meta, `"delivery":"not sent"`) || !strings.Contains(meta, v.url+"/login/"+secret+`"`) {
 			t.Fatal(result.Content.Text(), meta)
 		}
+		forms := client.Options{ProtocolVersion: version, FailFast: true, Elicit: user("eve").Elicit}
+		eve, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, forms).Connect(timeout(t), &streamable.Client{URL: v.url + "/mcp", Header: http.Header{"Authorization": {"Bearer " + person("eve").token()}}})
+		failOn(t, err)
+		if result := v.call(eve, "eve"); !result.IsError || !strings.Contains(result.Content.Text(), "open "+v.url+"/login/") {
+			t.Error(result.Content.Text())
+		}
+		eve.Close(context.Background())
 		for _, action := range []string{protocol.ElicitDecline, protocol.ElicitCancel} {
 			bob := v.connect(version, "bob", func(string) string { return action })
 			if result := v.call(bob, "bob"); !result.IsError || !strings.Contains(result.Content.Text(), "the user has not agreed. It was not executed") || strings.Contains(result.Content.Text(), "/login/") {
@@ -474,6 +496,14 @@ func TestIdentitiesOfOnePerson(t *testing.T) {
 	}
 	if again := v.withoutToken() - tried; again != 0 {
 		t.Errorf("after the login of another person, %d messages without a token were sent", again)
+	}
+	v.away.Store(true) // so it is unknown whether bob has logged in
+	if result := v.call(bob, "bob"); !result.IsError {
+		t.Error(result.Content.Text())
+	}
+	v.away.Store(false)
+	if again := v.withoutToken() - tried; again != 0 {
+		t.Errorf("while the store cannot be read, %d messages without a token were sent", again)
 	}
 }
 

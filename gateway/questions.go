@@ -343,7 +343,7 @@ func (g *Gateway) callFor(ctx context.Context, q protocol.InputRequest) (context
 
 // whyNobody returns which of admin.Refusals an error of callOf is.
 func whyNobody(err error) string {
-	if errors.Is(err, errSeveral) {
+	if err == errSeveral { // errors.Is compares the codes of such errors, which all have
 		return admin.RefusedSeveral
 	}
 	return admin.RefusedNoCall
