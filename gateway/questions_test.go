@@ -397,12 +397,14 @@ func TestQuestionsOfSeveralCallsDoNotWait(t *testing.T) {
 }
 
 // A modern client without a login that does not come back keeps nobody from being asked for long: once it has had its time, the first question that it is in the way of
-// ends its own, and so its call. It is left in peace while nobody else needs to be asked. If it comes back, it has the outcome of its call.
+// ends its own, and so its call. It is left in peace while nobody else needs to be asked, or nobody could be asked without it. If it comes back, it has the outcome of its call.
 //
 // Guarantees: G-0088.5
 func TestAClientThatHasLeftIsInTheWayForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, runs := asker()
+		over, held := make(chan struct{}), make(chan error)
+		server.AddTool(s, protocol.Tool{Name: "hold"}, func(context.Context, struct{}) (string, error) { <-over; return "", nil })
 		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
 		synctest.Wait()
 		back := make(chan struct{})
@@ -436,10 +438,24 @@ func TestAClientThatHasLeftIsInTheWayForAMinute(t *testing.T) {
 		if len(f.Report().Questions) != 1 {
 			t.Error("nobody needs to be asked, and the client has no question any more")
 		}
+		other := f.client(protocol.Latest, user("other"))
+		go func() {
+			_, err := client.Call[string](context.WithoutCancel(t.Context()), other, "a__hold", nil)
+			held <- err
+		}()
+		synctest.Wait()
+		sample("while another one is in the way, too", "")
+		if len(f.Report().Questions) != 1 {
+			t.Error("the client has no question any more, although nobody could be asked without it")
+		}
+		close(over)
+		if err := <-held; err != nil {
+			t.Error(err)
+		}
 		sample("it may be of the same call", "")
 		sample("after that", "one")
 		close(back)
-		if text := <-outcome; !strings.Contains(text, "has not answered for 1m0s") || runs() != 5 {
+		if text := <-outcome; !strings.Contains(text, "has not answered for 1m0s") || runs() != 6 {
 			t.Errorf("the client that came back has %q; %d calls ran", text, runs())
 		}
 	})
