@@ -102,3 +102,27 @@ func TestConnectionsAreWokenByLeases(t *testing.T) {
 		})
 	}
 }
+
+// A node on which the server has not started keeps its claim for the connection that will try again, for 40 s.
+//
+// Guarantees: G-0079.10
+func TestAClaimIsKeptAfterAFailedStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		n := s.add("a", cluster.UpstreamOptions{})
+		ended := make(chan struct{})
+		defer close(ended)
+		s.machine.fail(errBroken, []string{"a"}, nil)
+		if _, err := n.upstream.Open(transport.WithWaker(t.Context(), resting(ended))); err == nil {
+			t.Fatal("the server has started")
+		}
+		s.add("b", cluster.UpstreamOptions{}).start(s)
+		advance(38 * time.Second)
+		if got := s.machine.startedOn(); len(got) != 1 {
+			t.Errorf("the server was started on %v although a connection may come back", got)
+		}
+		advance(4 * time.Second) // as in TestAClaimIsKeptForAConnection
+		if got := s.machine.startedOn(); len(got) != 2 || s.holder() != "b" {
+			t.Errorf("the server was started on %v, and runs on %q", got, s.holder())
+		}
+	})
+}
