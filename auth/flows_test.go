@@ -49,6 +49,7 @@ func TestEveryGrant(t *testing.T) {
 		"known":            {authtest.Options{Clients: []authtest.Client{secret}}, Options{Interact: consent, Registered: registered}},
 		"metadata":         {authtest.Options{Documents: map[string]authtest.Client{document: {ID: document, Redirects: []string{testRedirect}}}}, Options{Interact: consent, MetadataURL: document}},
 		"credentials":      {authtest.Options{Clients: []authtest.Client{secret}}, Options{Grant: ClientCredentials{}, Registered: registered}},
+		"blank secret":     {authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "\t\u3000\t", Auth: "client_secret_basic"}}}, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("\t\u3000\t")}}}},
 		"signed assertion": {authtest.Options{Clients: []authtest.Client{{ID: "signing", Auth: "private_key_jwt", Keys: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}}}}}, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "signing", Key: key, KeyID: "k"}}}},
 		"workload": {authtest.Options{Trusts: trusts}, Options{Grant: Workload{Assertion: func(_ context.Context, audience string) (Secret, error) {
 			return NewSecret(provider.Signed("JWT", claims(audience))), nil

@@ -110,12 +110,13 @@ func TestNotifyEndsWithItsContext(t *testing.T) {
 		r := scripted(t, s, conn.Options{})
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`) // its answer stays at the head of the queue
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		impatient := errors.New("impatient")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)
 		defer cancel()
 		began := time.Now()
-		wantEnd(t, r.Notify(ctx, "m", nil), conn.TimedOut, conn.NotSent)
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("Notify returned after %v, want 1s", took)
+		err := r.Notify(ctx, "m", nil)
+		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, impatient) || time.Since(began) != time.Second {
+			t.Errorf("Notify returned after %v: %v; want %v after 1s", time.Since(began), err, impatient)
 		}
 		r.Stop()
 		<-r.ended

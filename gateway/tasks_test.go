@@ -325,38 +325,43 @@ func TestToolThatIsNoTask(t *testing.T) {
 	})
 }
 
-// The client that has started a task hears of its status under the id that it knows, and no other one does.
+// The client that has started a task hears of its status under the id that it knows, and no other one does, whoever shares the connection with the server.
 //
 // Guarantees: G-0094.1
 func TestStatusOfATaskIsToldToItsClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, release := taskServer()
-		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
-		var mu sync.Mutex
-		heard := map[string][]string{}
-		listens := func(called string) client.Options {
-			o := taskUser(called)
-			o.OnEvent = func(_ context.Context, _ *client.Session, e client.Event) {
-				if n, ok := e.(*client.Notification); ok && n.Method == protocol.NotificationTaskStatus {
-					mu.Lock()
-					defer mu.Unlock()
-					heard[called] = append(heard[called], string(n.Params))
+	for _, share := range []string{"all", "user", "client"} {
+		synctest.Test(t, func(t *testing.T) {
+			s, release := taskServer()
+			f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+			f.apply(oneWith(t, `{"share":"`+share+`"}`))
+			var mu sync.Mutex
+			heard := map[string][]string{}
+			clientOf := func(called string) *client.Session {
+				o := taskUser(called)
+				o.OnEvent = func(_ context.Context, _ *client.Session, e client.Event) {
+					if n, ok := e.(*client.Notification); ok && n.Method == protocol.NotificationTaskStatus {
+						mu.Lock()
+						defer mu.Unlock()
+						heard[called] = append(heard[called], string(n.Params))
+					}
 				}
+				f.identity = called
+				return f.client(protocol.LatestLegacy, o)
 			}
-			return o
-		}
-		one := f.client(protocol.LatestLegacy, listens("one"))
-		f.client(protocol.LatestLegacy, listens("other"))
-		task := start(t, one, "a__hold")
-		close(release)
-		synctest.Wait()
-		pass(time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if all := strings.Join(heard["one"], " "); !strings.Contains(all, task.ID()) || !strings.Contains(all, string(protocol.TaskCompleted)) || strings.Contains(all, "own-of-the-server") || len(heard["other"]) != 0 {
-			t.Errorf("heard %q", heard)
-		}
-	})
+			one := clientOf("one")
+			clientOf("other")
+			task := start(t, one, "a__hold")
+			close(release)
+			synctest.Wait()
+			pass(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			all := strings.Join(heard["one"], " ")
+			if !strings.Contains(all, task.ID()) || !strings.Contains(all, string(protocol.TaskCompleted)) || strings.Contains(all, "own-of-the-server") || len(heard["other"]) != 0 {
+				t.Errorf("%s: heard %q", share, heard)
+			}
+		})
+	}
 }
 
 // A client may have so many tasks, and another one for each that has ended.

@@ -338,6 +338,42 @@ func TestAListHasTasksThatCannotBeLoaded(t *testing.T) {
 	})
 }
 
+// A lateStore lists its oldest task also when the time of that has passed.
+type lateStore struct{ server.MemoryTaskStore }
+
+func (s *lateStore) List(ctx context.Context, owner, after string, limit int) ([]*server.TaskRecord, error) {
+	all, err := s.MemoryTaskStore.List(ctx, owner, after, limit)
+	if after == "" && len(all) > 0 {
+		all[0].Expires = time.Now()
+	}
+	return all, err
+}
+
+// A task whose time has passed is not listed, even if the store lists it, and the list goes on behind its page.
+//
+// Guarantees: G-0032.12
+func TestAStoreThatListsWhatIsOver(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true, Store: new(lateStore)}, func(t *testing.T, s *taskServer) {
+		w := dialAs(t, s.Server, "ada")
+		w.session()
+		ids := make([]string, 101) // a page has a hundred
+		for i := range ids {
+			w.link.Grant(transport.Main, 2)
+			ids[i] = w.beginLegacy("fails", "")
+			w.want(`"notifications/tasks/status"`)
+			pass(time.Millisecond) // so that the store knows which one is the oldest
+		}
+		first := w.ask(legacy(`1`, "tasks/list", ``))
+		if strings.Contains(first.text("tasks"), ids[0]) || !strings.Contains(first.text("tasks"), ids[99]) || first.Result["nextCursor"] == nil {
+			t.Fatalf("got %s, %v, want all but the first and the last, and a cursor", first.Result, first.Error)
+		}
+		second := w.ask(legacy(`2`, "tasks/list", `"cursor":`+string(first.Result["nextCursor"])))
+		if !strings.Contains(second.text("tasks"), ids[100]) || second.Result["nextCursor"] != nil {
+			t.Errorf("got %s, %v, want the last", second.Result, second.Error)
+		}
+	})
+}
+
 // Tasks that a program declares and serves by its Fallback are declared as it says: the server adds no list to them.
 func TestDeclaredTasksStayAsTheyAre(t *testing.T) {
 	s := newServer(server.Options{Capabilities: protocol.ServerCapabilities{Tasks: &protocol.TasksCapability{Cancel: &protocol.Capability{}}}})

@@ -58,18 +58,20 @@ func TestFormatsOfForms(t *testing.T) {
 	}
 }
 
-// The error tells the user what is wanted.
+// The error tells the user what is wanted, also if the text has another rule that it does not break.
 func TestFaultsOfFormatsAreTold(t *testing.T) {
 	for format, want := range map[string]string{
 		"email": "is not an e-mail address, such as ada@example.com", "uri": "is not a URI, such as https://example.com/",
 		"date": "is not a date, such as 2026-07-28", "date-time": "is not a date with a time, such as 2026-07-28T12:00:00Z",
 	} {
-		form, err := schema.CompileForm(t.Context(), json.RawMessage(`{"type":"string","format":"`+format+`"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := form.Validate(t.Context(), json.RawMessage(`"x"`)); err == nil || err.Error() != "the value "+want {
-			t.Errorf("%s: got %v, want %s", format, err, want)
+		for _, rules := range []string{``, `,"minLength":1,"maxLength":100,"pattern":"x"`} {
+			form, err := schema.CompileForm(t.Context(), json.RawMessage(`{"type":"string","format":"`+format+`"`+rules+`}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := form.Validate(t.Context(), json.RawMessage(`"x"`)); err == nil || err.Error() != "the value "+want {
+				t.Errorf("%s%s: got %v, want %s", format, rules, err, want)
+			}
 		}
 	}
 }

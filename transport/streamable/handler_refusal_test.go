@@ -92,7 +92,8 @@ func (c slowCaller) Allow(Operation) *Denial {
 	return nil
 }
 
-// What is refused because its link was lost meanwhile, an Auditor hears as the message that it is, and nothing of it is charged any more.
+// What is refused because its link was lost meanwhile, an Auditor hears as the message that it is, and nothing of it is charged any more, and its
+// client is told to leave the connection.
 func TestAnAuditorHearsWhatCameTooLate(t *testing.T) {
 	for method, body := range map[string]string{"echo": echoBody, "n": notification("n")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -108,8 +109,8 @@ func TestAnAuditorHearsWhatCameTooLate(t *testing.T) {
 				p.awaitLoss(t)
 			}
 			w, done := b.serve(t.Context(), "POST", body, headerSession+": "+session)
-			if <-done; w.Code != http.StatusServiceUnavailable {
-				t.Errorf("%s: got %d %s, want 503", method, w.Code, w.Body)
+			if <-done; w.Code != http.StatusServiceUnavailable || w.Header().Get("Connection") != "close" {
+				t.Errorf("%s: got %d %s, %v; want 503, and that the connection is closed", method, w.Code, w.Body, w.Header())
 			}
 			if len(audit.all) != 1 || audit.all[0].Message == nil || audit.all[0].Message.Method != method {
 				t.Errorf("%s: the Auditor heard %+v, want the message", method, audit.all)

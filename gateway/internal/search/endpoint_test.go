@@ -220,6 +220,10 @@ func TestCallsOfTheEndpointArePassedOn(t *testing.T) {
 	for _, c := range []struct{ params, want string }{
 		{`{"name":"call_tool","arguments":{"name":"s__write","arguments":{"a":[1]}},"_meta":{"progressToken":7}}`, `{"name":"s__write","arguments":{"a":[1]},"_meta":{"progressToken":7}}`},
 		{`{"name":"call_tool","arguments":{"name":"s__read"}}`, `{"name":"s__read","arguments":{}}`},
+		{
+			`{"inputResponses":{"a":{"action":"accept"}},"requestState":"s","name":"call_tool","arguments":{"name":"s__write","arguments":{"a":1}}}`,
+			`{"inputResponses":{"a":{"action":"accept"}},"requestState":"s","name":"s__write","arguments":{"a":1}}`,
+		},
 		{`{"name":"call_read_only_tool","arguments":{"name":"s__read","arguments":{"b":1}}}`, `{"name":"s__read","arguments":{"b":1}}`},
 	} {
 		w.calls = nil
