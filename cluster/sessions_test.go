@@ -323,6 +323,31 @@ func TestEndsOfSessionsAreWrittenFirst(t *testing.T) {
 	})
 }
 
+// A session that is given up while the engine refuses its record does not wait for room.
+//
+// Guarantees: G-0082.6
+func TestSessionGivenUpWhileItIsRefused(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "old", 1)
+		s.service.Full(true)
+		s.engines[0].Faults(func(op clustertest.Operation) clustertest.Fault {
+			if op.Subject == cluster.SessionBucket().Name && op.Name == "create" {
+				return clustertest.Fault{Delay: 500 * time.Millisecond}
+			}
+			return clustertest.Fault{}
+		})
+		s.stores[0].Save("new", sessionOf("ada", 1))
+		rest(s.t, 400*time.Millisecond)
+		s.stores[0].Forget("new")
+		rest(s.t, 200*time.Millisecond)
+		if r := s.nodes[0].Report(); r.Sessions != 1 || r.Unsaved != 0 {
+			s.t.Errorf("of %d sessions %d are still to be written, want that of one session none is", r.Sessions, r.Unsaved)
+		}
+		s.service.Full(false)
+		s.gone(1, "new")
+	})
+}
+
 // Records that the engine does not take, however often they are sent, keep no others from being saved.
 //
 // Guarantees: G-0082.6

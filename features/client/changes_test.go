@@ -70,28 +70,44 @@ func TestChangesOfTheConnection(t *testing.T) {
 	})
 }
 
+// A silencedServer answers until its connection is lost, and never again.
+type silencedServer struct {
+	fakeServer
+	silent atomic.Bool
+}
+
+func newSilencedServer() *silencedServer {
+	s, answers := new(silencedServer), allAnswers(protocol.LatestLegacy)
+	s.answer = func(f frame) []string {
+		if s.silent.Load() {
+			return nil
+		}
+		return answers(f)
+	}
+	return s
+}
+
+// lose breaks the connection, and returns when the next attempt waits for an answer.
+func (s *silencedServer) lose(t *testing.T, session *client.Session) {
+	t.Helper()
+	s.silent.Store(true)
+	s.cut()
+	pass(2 * time.Second)
+	synctest.Wait()
+	if now := session.Status().State; now != conn.Initializing {
+		t.Errorf("the state is %s", now)
+	}
+}
+
 // A loop that looks when the next attempt has already begun still learns why the session
 // was lost.
 func TestChangesSayWhyThereWasALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := allAnswers(protocol.LatestLegacy)
-		var silent atomic.Bool
-		s := &fakeServer{answer: func(f frame) []string {
-			if silent.Load() {
-				return nil
-			}
-			return answers(f)
-		}}
-		session := openFake(t, s, client.Options{})
+		s := newSilencedServer()
+		session := openFake(t, &s.fakeServer, client.Options{})
 		for status := range session.Changes(t.Context()) {
 			if status.State == client.Ready {
-				silent.Store(true)
-				s.cut()
-				pass(2 * time.Second) // the next server does not answer
-				synctest.Wait()
-				if now := session.Status().State; now != conn.Initializing {
-					t.Fatalf("the state is %s", now)
-				}
+				s.lose(t, session)
 				continue
 			}
 			if status.Reason.Kind != conn.PeerEnded {
@@ -107,16 +123,9 @@ func TestChangesSayWhyThereWasALoss(t *testing.T) {
 // Guarantees: G-0030.2
 func TestALostEventSaysWhyThereWasALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := allAnswers(protocol.LatestLegacy)
-		var silent atomic.Bool
-		s := &fakeServer{answer: func(f frame) []string {
-			if silent.Load() {
-				return nil
-			}
-			return answers(f)
-		}}
+		s := newSilencedServer()
 		goesOn, lost := make(chan struct{}), make(chan client.Reason, 1)
-		session := openFake(t, s, client.Options{
+		session := openFake(t, &s.fakeServer, client.Options{
 			LogLevel: protocol.LogInfo,
 			OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 				if e, ok := e.(*client.Lost); ok {
@@ -133,13 +142,7 @@ func TestALostEventSaysWhyThereWasALoss(t *testing.T) {
 			}},
 		})
 		synctest.Wait()
-		silent.Store(true)
-		s.cut()
-		pass(2 * time.Second) // the next server does not answer
-		synctest.Wait()
-		if now := session.Status().State; now != conn.Initializing {
-			t.Errorf("the state is %s", now)
-		}
+		s.lose(t, session)
 		close(goesOn)
 		if why := <-lost; why.Kind != conn.PeerEnded {
 			t.Errorf("the loss has the reason %q, want %q", why, conn.PeerEnded)

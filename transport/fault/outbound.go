@@ -312,12 +312,13 @@ func (out *outbound) isDoubled(tag transport.Tag) bool {
 	return out.doubled[tag]
 }
 
-// unsent adds the tags of the frames that never reached the wrapped link to those that it has not sent, and leaves out those that were sent twice.
-func (out *outbound) unsent(tags []transport.Tag) []transport.Tag {
+// unsent returns the tags that the wrapped link reports as unsent, and those of the frames that never reached it, but none of a frame that was
+// sent twice.
+func (out *outbound) unsent(reported []transport.Tag) []transport.Tag {
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	out.shut, out.over = true, true
-	tags = append(tags, out.queue.Tags()...)
+	tags := slices.Concat(reported, out.queue.Tags())
 	for _, h := range out.held {
 		if h.Tag != 0 {
 			tags = append(tags, h.Tag)

@@ -62,7 +62,7 @@ func RunAgain[R any](ctx context.Context, a *Rerun, run func(context.Context) (R
 	result, err := run(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// Even if the handler makes a result of the error. A broken call has no open questions: Ask refuses them.
+	// The handler may have made a result of the error. Ask refuses the questions of a broken call, so none is open.
 	if a.broken != nil {
 		return *new(R), a.broken
 	}
