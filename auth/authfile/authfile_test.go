@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -143,47 +144,73 @@ func TestServersWithoutALogin(t *testing.T) {
 	}
 }
 
-// The settings of an entry take precedence over those of the program.
+// The settings of an entry take precedence over those of the program, which stay as they are.
 func TestOptionsOfAnEntry(t *testing.T) {
 	off := false
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
 	program := authfile.Options{
-		Defaults: auth.Options{ClientName: "program", DPoP: true, Interact: consent, MetadataURL: "https://program.test/client"},
+		Defaults: auth.Options{ClientName: "program", DPoP: true, Interact: consent, MetadataURL: "https://program.test/client",
+			Registered: []auth.Registered{{ID: "program"}}},
 		ShowCode: func(context.Context, auth.DeviceCode) error { return nil },
 	}
+	mute, granting, local := program, program, program
+	mute.ShowCode, granting.Defaults.Grant, local.Loopback = nil, auth.Device{}, new(auth.LoopbackOptions)
 	for name, c := range map[string]struct {
+		program  authfile.Options
 		settings *mcpjson.Auth
 		check    func(auth.Options) bool
 	}{
-		"nothing": {nil, func(o auth.Options) bool {
-			return o.DPoP && o.Offline && o.Interact != nil && o.Grant == nil && o.MetadataURL == "https://program.test/client" && o.Registered == nil
+		"nothing": {program, nil, func(o auth.Options) bool {
+			return o.DPoP && o.Offline && o.Interact != nil && o.Grant == nil && o.MetadataURL == "https://program.test/client" && o.Registered == nil &&
+				o.Scopes == nil && o.Guard.Check("https://10.0.0.1/") != nil
 		}},
-		"another choice": {&mcpjson.Auth{DPoP: &off, Offline: &off, MetadataURL: "https://entry.test/client"}, func(o auth.Options) bool {
+		"another choice": {program, &mcpjson.Auth{DPoP: &off, Offline: &off, MetadataURL: "https://entry.test/client"}, func(o auth.Options) bool {
 			return !o.DPoP && !o.Offline && o.MetadataURL == "https://entry.test/client"
 		}},
-		"a client": {&mcpjson.Auth{Grant: "client_credentials", Issuer: "https://as.test", ClientID: "c", ClientSecret: "s"}, func(o auth.Options) bool {
-			return o.Grant == auth.ClientCredentials{} && len(o.Registered) == 1 && o.Registered[0].Secret.Reveal() == "s" && o.Registered[0].Issuer == "https://as.test"
+		"a client": {program, &mcpjson.Auth{Grant: "client_credentials", Issuer: "https://as.test", ClientID: "c", ClientSecret: "s"}, func(o auth.Options) bool {
+			return o.Grant == auth.ClientCredentials{} && len(o.Registered) == 1 && o.Registered[0].Secret.Reveal() == "s" && o.Registered[0].ID == "c" && o.Registered[0].Issuer == "https://as.test"
 		}},
-		"a device": {&mcpjson.Auth{Grant: "device"}, func(o auth.Options) bool {
+		"a client in place of a person": {granting, &mcpjson.Auth{Grant: "client_credentials"}, func(o auth.Options) bool { return o.Grant == auth.ClientCredentials{} }},
+		"a person":                      {granting, &mcpjson.Auth{Grant: "authorization_code"}, func(o auth.Options) bool { return o.Grant == nil && o.Interact != nil }},
+		"a device": {program, &mcpjson.Auth{Grant: "device"}, func(o auth.Options) bool {
 			device, ok := o.Grant.(auth.Device)
-			return ok && device.Show != nil
+			return ok && device.Show != nil && o.Interact == nil
 		}},
-		"scopes": {&mcpjson.Auth{Scopes: []string{"read"}}, func(o auth.Options) bool {
+		"a device that shows nothing": {mute, &mcpjson.Auth{Grant: "device"}, func(o auth.Options) bool { return o.Grant == nil && o.Interact == nil }},
+		"scopes": {program, &mcpjson.Auth{Scopes: []string{"read"}}, func(o auth.Options) bool {
 			got := o.Scopes([]string{"read", "write"})
 			return len(got) == 1 && got[0] == "read"
 		}},
+		"no scopes": {program, &mcpjson.Auth{Scopes: []string{}}, func(o auth.Options) bool { return len(o.Scopes([]string{"read"})) == 0 }},
+		"hosts":     {program, &mcpjson.Auth{AllowHosts: []string{"10.0.0.1"}}, func(o auth.Options) bool { return o.Guard.Check("https://10.0.0.1/") == nil }},
+		"a port": {local, &mcpjson.Auth{Port: port}, func(o auth.Options) bool {
+			_, err := o.Interact(t.Context(), auth.Interaction{}) // the port is not free
+			return err != nil && strings.Contains(err.Error(), taken.Addr().String())
+		}},
 	} {
-		o, err := program.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: "https://mcp.test"}, Settings: mcpjson.Settings{Auth: c.settings}})
+		o, err := c.program.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: "https://mcp.test"}, Settings: mcpjson.Settings{Auth: c.settings}})
 		if err != nil || o.Resource != "https://mcp.test" || o.Guard == nil || o.ClientName != "program" || !c.check(o) {
 			t.Errorf("%s: %v, %+v", name, err, o)
 		}
 	}
-	if _, err := program.For(&mcpjson.Server{Name: "s", Transport: new(stdio.Command)}); err == nil {
-		t.Error("a program on this machine has a login")
+	if local.Loopback.Port != 0 {
+		t.Errorf("the port of an entry has become that of the program: %d", local.Loopback.Port)
+	}
+	if o, err := program.For(&mcpjson.Server{Name: "s", Transport: new(stdio.Command)}); err == nil || err.Error() != `authfile: server "s" is not reached over HTTP` {
+		t.Errorf("a program on this machine has the options %+v, %v", o, err)
+	}
+	if login, err := authfile.Logins(program)(&mcpjson.Server{Name: "s", Transport: new(stdio.Command)}); login != nil || err == nil {
+		t.Errorf("a program on this machine has the login %v, %v", login, err)
 	}
 }
 
 // A program that accepts any certificate of a server checks that of its authorization
-// server nevertheless.
+// server nevertheless. The authorities that it trusts are those for both.
 //
 // Guarantees: G-0045.8
 func TestAnAuthorizationServerIsCheckedEvenIfItsServerIsNot(t *testing.T) {
@@ -197,13 +224,17 @@ func TestAnAuthorizationServerIsCheckedEvenIfItsServerIsNot(t *testing.T) {
 	server, other := start(), start()
 	carrier := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	own := &http.Client{Transport: carrier}
-	for _, to := range []transport.Transport{&streamable.Client{URL: server.URL, HTTP: own}, &sse.Client{URL: server.URL, HTTP: own}} {
+	trusting := server.Client() // it has the authority of both
+	for to, others := range map[transport.Transport]bool{
+		&streamable.Client{URL: server.URL, HTTP: own}: false, &sse.Client{URL: server.URL, HTTP: own}: false,
+		&streamable.Client{URL: server.URL, HTTP: trusting}: true, &sse.Client{URL: server.URL, HTTP: trusting}: true,
+	} {
 		o, err := authfile.Options{}.For(&mcpjson.Server{Name: "s", Transport: to})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer o.Guard.Close()
-		for address, fetched := range map[string]bool{server.URL: true, other.URL: false} {
+		for address, fetched := range map[string]bool{server.URL: true, other.URL: others} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, http.NoBody)
 			if err != nil {
 				t.Fatal(err)

@@ -270,6 +270,7 @@ func TestConfiguredHostsAreAllowed(t *testing.T) {
 		{"https://mcp.test/mcp", "https://private.test/", []string{"PRIVATE.test."}, true},
 		{"https://mcp.test/mcp", "https://[fd00::1]/", []string{"[FD00::1]"}, true},
 		{"https://private.test/mcp", "https://private.test/.well-known/x", nil, true},
+		{"https://private.test/mcp", "https://private.test:443/x", nil, true},
 		{"https://private.test/mcp", "https://private.test:8443/x", nil, false},
 		{"https://private.test/mcp", "https://10.0.0.1/x", nil, false},
 		{"http://private.test/mcp", "http://private.test/x", nil, false},
@@ -299,13 +300,15 @@ func TestInvalidDocumentURLs(t *testing.T) {
 	g := New(Options{Endpoint: "https://mcp.test/mcp"})
 	for _, address := range []string{
 		"", "/x", "javascript:alert(1)", "file:///etc/passwd", "data:text/plain,x", "ftp://as.test/", "http://as.test/", "https://", "https:as.test",
-		"https://user:pass@as.test/", "https://user@as.test/", "https://[::1/", "http://127.0.0.1/", "https://localhost/", "https://a.localhost./",
+		"https://user:pass@as.test/", "https://user@as.test/", "https://:pass@as.test/", "https://[::1/", "http://127.0.0.1/", "https://localhost/", "https://a.localhost./",
 	} {
 		if err := g.Check(address); err == nil || strings.Contains(err.Error(), "pass") && !strings.Contains(err.Error(), "password in it") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	if err := g.Check("https://as.test/tenant?x=y"); err != nil {
-		t.Error(err)
+	for _, address := range []string{"https://as.test/tenant?x=y", "https://notlocalhost/"} {
+		if err := g.Check(address); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -103,6 +105,8 @@ func TestAnErrorSaysWhatWasRefused(t *testing.T) {
 			response.Header.Set("Location", "https://private.test/latest?secret=5")
 		case "/long":
 			response.StatusCode, response.Body = http.StatusOK, &countedBody{left: 1 << 30}
+		case "/broken":
+			response.StatusCode, response.Body = http.StatusOK, io.NopCloser(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)))
 		}
 		return response
 	}))
@@ -113,11 +117,15 @@ func TestAnErrorSaysWhatWasRefused(t *testing.T) {
 		"ftp://as.test/x?secret=1":              "ftp://as.test/x: only https is fetched",
 		"data:text/plain,secret":                `an address of scheme "data": it has no host`,
 		"https://192.168.0.1/x?secret=1#secret": "https://192.168.0.1/x: it leads to a private address",
+		"https://100.64.0.1/x":                  "https://100.64.0.1/x: it leads to an address that a carrier's customers share",
+		"https://169.254.169.254/x":             "https://169.254.169.254/x: it leads to a link-local address",
+		"https://192.0.2.1/x":                   "https://192.0.2.1/x: it leads to an address that is reserved",
 		"https://private.test:8443/x?secret=1":  "https://private.test:8443/x: it leads to a private address",
 		"https://public.test/x?secret=1":        "https://public.test/x: it cannot be fetched: dial tcp 8.8.8.8:443: dialled",
 		at + "/no-url?secret=1":                 at + "/no-url: it redirects to what is no URL",
 		at + "/thrice?secret=1":                 at + "/once: it redirects too often",
 		at + "/away?secret=1":                   "https://private.test/latest: it leads to a private address",
+		at + "/broken?secret=1":                 at + "/broken: it cannot be fetched: unexpected EOF",
 		at + "/long?secret=1":                   at + "/long: its answer has more than 262144 bytes",
 	} {
 		err := g.Check(address)
@@ -127,6 +135,15 @@ func TestAnErrorSaysWhatWasRefused(t *testing.T) {
 		if !errors.As(err, new(*Error)) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", address, err, want)
 		}
+	}
+	elsewhere := New(Options{Endpoint: "https://mcp.test/mcp"})
+	if err := elsewhere.Check("https://127.0.0.1/"); err == nil || err.Error() != "https://127.0.0.1/: it leads to a loopback address" {
+		t.Errorf("%v", err)
+	}
+	unknown := errors.New("no proxy is known")
+	elsewhere = New(Options{Endpoint: "https://mcp.test/mcp", Proxy: func(*http.Request) (*url.URL, error) { return nil, unknown }})
+	if err := get(t, elsewhere, "https://as.test/x?secret=1"); !errors.As(err, new(*Error)) || !errors.Is(err, unknown) || err.Error() != "https://as.test/x: it cannot be fetched: no proxy is known" {
+		t.Errorf("%v", err)
 	}
 }
 

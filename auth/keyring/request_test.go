@@ -58,14 +58,43 @@ func (r *lockedRing) want(t *testing.T, key []byte, err error) {
 	}
 }
 
+var errPatience = errors.New("the caller has lost patience")
+
 // giveUp requests the key, and stops waiting after a second.
 func giveUp(t *testing.T, k *keyLoader) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errPatience)
 	defer cancel()
-	if _, err := k.key(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := k.key(ctx); !errors.Is(err, errPatience) {
 		t.Errorf("%v", err)
 	}
+}
+
+// Of several calls that wait for the same answer, one stops waiting. The user is asked once, and each of the others gets a key of its own.
+func TestCallsThatWaitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &lockedRing{unlocked: make(chan struct{})}
+		k := &keyLoader{program: program, ring: r}
+		var waits sync.WaitGroup
+		keys, errs := make([][]byte, 3), make([]error, 3)
+		for n := range keys {
+			waits.Go(func() { keys[n], errs[n] = k.key(t.Context()) })
+		}
+		giveUp(t, k)
+		synctest.Wait()
+		if r.gets != 1 {
+			t.Errorf("the user was asked %d times, want once", r.gets)
+		}
+		close(r.unlocked)
+		waits.Wait()
+		if r.gets != 3 || r.sets != 1 {
+			t.Errorf("the key ring was asked %d times for a key, and got %d, want 3 and 1", r.gets, r.sets)
+		}
+		for n := range keys {
+			r.want(t, keys[n], errs[n])
+			clear(keys[n])
+		}
+	})
 }
 
 // If calls have stopped waiting, the user is still asked once, and the next call gets the key
@@ -102,6 +131,21 @@ func TestOneQuestionIsOpen(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nobody waits any more when the key ring says for the second time that there is no key. Then none is created.
+func TestNoKeyForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &lockedRing{unlocked: make(chan struct{})}
+		k := &keyLoader{program: program, ring: r}
+		go func() { r.unlocked <- struct{}{} }() // the first answer
+		giveUp(t, k)
+		close(r.unlocked)
+		synctest.Wait()
+		if r.gets != 2 || r.sets != 0 {
+			t.Errorf("the key ring was asked %d times for a key, and got %d, want 2 and none", r.gets, r.sets)
+		}
+	})
 }
 
 // A racingRing has no key for the first two calls of Get. The second Set waits until the first

@@ -50,6 +50,7 @@ func TestChallengesOfDenials(t *testing.T) {
 	const metadata = `resource_metadata="https://mcp.example/.well-known/oauth-protected-resource/mcp", scope="read write"`
 	const malformed = `error="invalid_token", error_description="the token is malformed", ` + metadata
 	const unsigned = `error="invalid_token", error_description="the token is not a signed JWT", ` + metadata
+	tooLong := strings.Replace(malformed, "the token is malformed", "the token is too long", 1)
 	const algs = `DPoP algs="RS256 PS256 ES256 ES384 EdDSA", `
 	const invalid, needless = `error="invalid_request", error_description="`, `", `
 	const twice, inURL = invalid + "the header Authorization is given more than once" + needless + metadata, invalid + "a token must not be part of a URL" + needless + metadata
@@ -65,18 +66,25 @@ func TestChallengesOfDenials(t *testing.T) {
 		text       string
 		challenges []string
 	}{
-		"no token":                {off, "/mcp", nil, 401, "a token is needed", []string{"Bearer " + metadata}},
-		"no scopes":               {nil, "/mcp", nil, 401, "a token is needed", []string{"Bearer " + strings.TrimSuffix(metadata, `, scope="read write"`)}},
-		"another scheme":          {off, "/mcp", []string{"Basic YTpi"}, 401, "a token is needed", []string{"Bearer " + metadata}},
-		"an empty header":         {off, "/mcp", []string{""}, 401, "a token is needed", []string{"Bearer " + metadata}},
-		"DPoP where it is off":    {off, "/mcp", []string{"DPoP x"}, 401, "a token is needed", []string{"Bearer " + metadata}},
-		"malformed":               {off, "/mcp", []string{"Bearer a,b"}, 401, "the token is malformed", []string{"Bearer " + malformed}},
-		"no more than a scheme":   {off, "/mcp", []string{"Bearer"}, 401, "the token is malformed", []string{"Bearer " + malformed}},
-		"only padding":            {off, "/mcp", []string{"Bearer =="}, 401, "the token is malformed", []string{"Bearer " + malformed}},
-		"padding inside":          {off, "/mcp", []string{"Bearer a=b"}, 401, "the token is malformed", []string{"Bearer " + malformed}},
-		"of no JWT":               {off, "/mcp", []string{"Bearer   azAZ09-._~+/=="}, 401, "the token is not a signed JWT", []string{"Bearer " + unsigned}},
-		"8 KiB":                   {off, "/mcp", []string{"Bearer " + strings.Repeat("x", 8<<10)}, 401, "the token is not a signed JWT", []string{"Bearer " + unsigned}},
-		"longer":                  {off, "/mcp", []string{"Bearer " + strings.Repeat("x", 8<<10+1)}, 401, "the token is too long", []string{"Bearer " + strings.Replace(malformed, "the token is malformed", "the token is too long", 1)}},
+		"no token":              {off, "/mcp", nil, 401, "a token is needed", []string{"Bearer " + metadata}},
+		"no scopes":             {nil, "/mcp", nil, 401, "a token is needed", []string{"Bearer " + strings.TrimSuffix(metadata, `, scope="read write"`)}},
+		"another scheme":        {off, "/mcp", []string{"Basic YTpi"}, 401, "a token is needed", []string{"Bearer " + metadata}},
+		"an empty header":       {off, "/mcp", []string{""}, 401, "a token is needed", []string{"Bearer " + metadata}},
+		"DPoP where it is off":  {off, "/mcp", []string{"DPoP x"}, 401, "a token is needed", []string{"Bearer " + metadata}},
+		"malformed":             {off, "/mcp", []string{"Bearer a,b"}, 401, "the token is malformed", []string{"Bearer " + malformed}},
+		"no more than a scheme": {off, "/mcp", []string{"Bearer"}, 401, "the token is malformed", []string{"Bearer " + malformed}},
+		"only padding":          {off, "/mcp", []string{"Bearer =="}, 401, "the token is malformed", []string{"Bearer " + malformed}},
+		"padding inside":        {off, "/mcp", []string{"Bearer a=b"}, 401, "the token is malformed", []string{"Bearer " + malformed}},
+		"of no JWT":             {off, "/mcp", []string{"Bearer   azAZ09-._~+/=="}, 401, "the token is not a signed JWT", []string{"Bearer " + unsigned}},
+		"8 KiB":                 {off, "/mcp", []string{"Bearer " + strings.Repeat("x", 8<<10)}, 401, "the token is not a signed JWT", []string{"Bearer " + unsigned}},
+		"longer":                {off, "/mcp", []string{"Bearer " + strings.Repeat("x", 8<<10+1)}, 401, "the token is too long", []string{"Bearer " + tooLong}},
+		"longer, with DPoP":     {allowed, "/mcp", []string{"DPoP " + strings.Repeat("x", 8<<10+1)}, 401, "the token is too long", []string{algs + tooLong, "Bearer " + tooLong}},
+		"a space after":         {off, "/mcp", []string{"Bearer x "}, 401, "the token is malformed", []string{"Bearer " + malformed}},
+		"a URL with a slash":    {func(o *resource.Options) { off(o); o.URL += "/" }, "/mcp", nil, 401, "a token is needed", []string{"Bearer " + metadata}},
+		"of no JWT, two issuers": {func(o *resource.Options) {
+			off(o)
+			o.Issuers = append(o.Issuers, resource.Issuer{URL: "https://b.example"})
+		}, "/mcp", []string{"Bearer x"}, 401, "the token is not a signed JWT", []string{"Bearer " + unsigned}},
 		"two headers":             {off, "/mcp", []string{"Bearer x", "Bearer x"}, 400, "the header Authorization is given more than once", []string{"Bearer " + twice}},
 		"in the URL":              {off, "/mcp?a&access_token=x", []string{"Bearer x"}, 400, "a token must not be part of a URL", []string{"Bearer " + inURL}},
 		"another query":           {off, "/mcp?a=access_token", nil, 401, "a token is needed", []string{"Bearer " + metadata}},
@@ -108,6 +116,12 @@ func TestChallengesOfDenials(t *testing.T) {
 		if got := denied.Header["Www-Authenticate"]; denied.Status != c.status || denied.Text != c.text || strings.Join(got, "\n") != strings.Join(c.challenges, "\n") {
 			t.Errorf("%s: %d, %q\n%s\nwant %d, %q\n%s", name, denied.Status, denied.Text, strings.Join(got, "\n"), c.status, c.text, strings.Join(c.challenges, "\n"))
 		}
+	}
+	own := []string{"read"}
+	g, _ := newGuard(t, func(o *resource.Options) { o.Scopes = own }, authtest.Options{})
+	own[0] = "other" // which changes the program's list only
+	if _, denied := check(t, g); !strings.HasSuffix(denied.Header.Get("Www-Authenticate"), `, scope="read"`) {
+		t.Errorf("after a change of the options: %v", denied.Header)
 	}
 }
 

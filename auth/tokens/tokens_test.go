@@ -1,14 +1,17 @@
 package tokens
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -131,6 +134,35 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
+// What a denial says is the whole of it: the status, the challenge, and a text that names neither a token nor a user.
+//
+// Guarantees: G-0097.1, G-0097.3
+func TestWhatADenialSays(t *testing.T) {
+	s, _ := newSite(t, "ada")
+	const needed, refused, bearer, invalid = "a token is needed: bowline token add makes one", "the token is unknown, revoked or expired", "Bearer", `Bearer error="invalid_token"`
+	challenge := func(text string) http.Header { return http.Header{"Www-Authenticate": {text}} }
+	check := func(what string, want streamable.Denial, authorization ...string) {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", nil)
+		r.Header["Authorization"] = authorization
+		if _, denied := s.Check(r); !reflect.DeepEqual(denied, &want) {
+			t.Errorf("%s: %+v, want %+v", what, denied, want)
+		}
+	}
+	check("no token", streamable.Denial{Status: 401, Header: challenge(bearer), Text: needed})
+	check("another scheme", streamable.Denial{Status: 401, Header: challenge(bearer), Text: needed}, "Basic YTpi")
+	check("no more than a scheme", streamable.Denial{Status: 401, Header: challenge(bearer), Text: needed}, "Bearer  ")
+	check("257 bytes", streamable.Denial{Status: 401, Header: challenge(bearer), Text: needed}, "Bearer "+strings.Repeat("x", 257))
+	check("256 bytes", streamable.Denial{Status: 401, Header: challenge(invalid), Text: refused}, "Bearer "+strings.Repeat("x", 256))
+	check("two headers", streamable.Denial{Status: 400, Header: challenge(`Bearer error="invalid_request"`), Text: "the header Authorization is given more than once"}, "Bearer x", "Bearer x")
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	s.time = s.time.Add(lookInterval)
+	check("no file", streamable.Denial{Status: 503, Header: http.Header{"Retry-After": {"5"}}, Text: "tokens cannot be checked now"}, "Bearer x")
+	check("neither file nor token", streamable.Denial{Status: 401, Header: challenge(bearer), Text: needed})
+}
+
 // A token that is revoked, expired or added while the server runs counts so within a second.
 //
 // Guarantees: G-0097.2
@@ -224,7 +256,7 @@ func TestAFileThatIsFull(t *testing.T) {
 			break
 		}
 	}
-	if !errors.Is(err, ErrFull) {
+	if !errors.Is(err, ErrFull) || err.Error() != s.path+": "+ErrFull.Error() {
 		t.Errorf("got %v, want ErrFull", err)
 	}
 	s.time = s.time.Add(2 * lookInterval)
@@ -248,6 +280,31 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
+// A caller has the expiry of its token, and the time at which that was checked.
+func TestWhoACallerIs(t *testing.T) {
+	s, _ := newSite(t, "ada")
+	for name, c := range map[string]struct{ expires, until time.Duration }{"for ever": {0, streamTime}, "soon": {time.Minute, time.Minute}, "late": {time.Hour, streamTime}} {
+		var expires time.Time
+		if c.expires > 0 {
+			expires = s.time.Add(c.expires).In(time.FixedZone("", 3600))
+		}
+		token := s.add(strings.ReplaceAll(name, " ", "-"), expires)
+		s.known.Store(s.read())
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		who, denied := s.Check(r)
+		if denied != nil {
+			t.Fatalf("%s: %+v", name, denied)
+		}
+		if p := who.(*Principal); p.Name != strings.ReplaceAll(name, " ", "-") || !p.Expires.Equal(expires) || !p.Until().Equal(s.time.Add(c.until)) {
+			t.Errorf("%s: %+v until %v", name, p, p.Until())
+		}
+	}
+	if text, err := os.ReadFile(s.path); err != nil || strings.Contains(string(text), "+01:00") {
+		t.Errorf("the file has times of a zone: %s, %v", text, err)
+	}
+}
+
 // A file that cannot be read any more lets nobody in, and everybody whom it names when it can be read again.
 //
 // Guarantees: G-0097.3
@@ -257,31 +314,56 @@ func TestAFileThatBreaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, bad := range map[string]string{
-		"cut":                string(good[:len(good)-3]),
-		"another key":        strings.Replace(string(good), `"name"`, `"nane"`, 1),
-		"something after":    string(good) + "{}",
-		"an empty file":      "",
-		"too large":          string(good) + strings.Repeat(" ", maxFile),
-		"a hash too short":   strings.Replace(string(good), `"hash": "`, `"hash": "00`, 1),
-		"a hash in capitals": strings.Replace(string(good), hashOf(all[0]), strings.ToUpper(hashOf(all[0])), 1),
-		"a strange name":     strings.Replace(string(good), `"ada"`, `"a b"`, 1),
-		"one twice":          `{"tokens":[` + strings.Repeat(`{"name":"a","hash":"`+hashOf("x")+`","made":"2026-01-01T00:00:00Z"},`, 2)[:2*len(`{"name":"a","hash":"`+hashOf("x")+`","made":"2026-01-01T00:00:00Z"},`)-1] + `]}`,
+	entry := func(name, of string) string {
+		return `{"name":"` + name + `","hash":"` + hashOf(of) + `","made":"2026-01-01T00:00:00Z"}`
+	}
+	var log bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	for name, c := range map[string]struct{ text, want string }{
+		"cut":                  {string(good[:len(good)-3]), "unexpected EOF"},
+		"another key":          {strings.Replace(string(good), `"name"`, `"nane"`, 1), `json: unknown field "nane"`},
+		"something after":      {string(good) + "{}", "something follows the tokens"},
+		"an empty file":        {"", "EOF"},
+		"too large":            {string(good) + strings.Repeat(" ", maxFile), "has more than 1048576 bytes"},
+		"a hash too short":     {strings.Replace(string(good), `"hash": "`, `"hash": "00`, 1), "token 1, ada: its hash is not that of bowline token add"},
+		"a hash in capitals":   {strings.Replace(string(good), hashOf(all[0]), strings.ToUpper(hashOf(all[0])), 1), "token 1, ada: its hash is not that of bowline token add"},
+		"a strange name":       {strings.Replace(string(good), `"ada"`, `"a b"`, 1), "token 1: " + ErrName.Error()},
+		"one twice":            {`{"tokens":[` + entry("a", "x") + "," + entry("a", "x") + `]}`, "token 2, a: there is another one with this name or hash"},
+		"two tokens of a user": {`{"tokens":[` + entry("a", "x") + "," + entry("b", "y") + "," + entry("a", "z") + `]}`, "token 3, a: there is another one with this name or hash"},
+		"two users of a token": {`{"tokens":[` + entry("a", "x") + "," + entry("b", "x") + `]}`, "token 2, b: there is another one with this name or hash"},
 	} {
-		if err := os.WriteFile(s.path, []byte(bad), 0o600); err != nil {
+		if err := os.WriteFile(s.path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(s.path); err == nil {
-			t.Errorf("%s: it was opened", name)
+		if _, err := Open(s.path); err == nil || err.Error() != s.path+": "+c.want && err.Error() != s.path+" "+c.want {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
-		s.time = s.time.Add(lookInterval)
-		s.want(503, "", "Bearer "+all[0])
+		log.Reset()
+		for range 2 {
+			s.time = s.time.Add(lookInterval)
+			s.want(503, "", "Bearer "+all[0])
+		}
+		if said := log.String(); strings.Count(said, "nobody is let in until the file of tokens can be read") != 1 || !strings.Contains(said, s.path) {
+			t.Errorf("%s: the log says %s", name, said)
+		}
 		if err := os.WriteFile(s.path, good, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s.time = s.time.Add(lookInterval)
 		s.want(200, "token ada", "Bearer "+all[0])
 	}
+	// A second change within the time that a file system tells apart is found, too.
+	same := time.Now().Add(time.Hour) // so it is not long ago, however slow the machine is
+	for _, text := range []string{string(good), strings.Replace(string(good), `"ada"`, `"bob"`, 1)} {
+		if err := errors.Join(os.WriteFile(s.path, []byte(text), 0o600), os.Chtimes(s.path, same, same)); err != nil {
+			t.Fatal(err)
+		}
+		s.time = s.time.Add(lookInterval)
+		s.status("Bearer " + all[0])
+	}
+	s.want(200, "token bob", "Bearer "+all[0])
 	if err := os.Remove(s.path); err != nil {
 		t.Fatal(err)
 	}
@@ -294,15 +376,24 @@ func TestAFileThatBreaks(t *testing.T) {
 // Guarantees: G-0097.4
 func TestAddAndRevoke(t *testing.T) {
 	s, _ := newSite(t, "ada")
-	for _, name := range []string{"", "a b", "a\n", strings.Repeat("x", 65), "ä"} {
-		if _, err := Add(s.path, name, time.Time{}); !errors.Is(err, ErrName) {
+	for _, name := range []string{"", "a b", "a\n", strings.Repeat("x", 65), "ä", strings.Repeat("y", 100)} {
+		if _, err := Add(s.path, name, time.Time{}); !errors.Is(err, ErrName) || err.Error() != fmt.Sprintf("%.80q: %v", name, ErrName) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := Add(s.path, "ada", time.Time{}); !errors.Is(err, ErrExists) {
+	if _, err := Add(s.path, "ada", time.Time{}); !errors.Is(err, ErrExists) || err.Error() != "ada: "+ErrExists.Error() {
 		t.Error(err)
 	}
-	if err := Revoke(s.path, "bob"); !errors.Is(err, ErrUnknown) {
+	if err := Revoke(s.path, "bob"); !errors.Is(err, ErrUnknown) || err.Error() != "bob: "+ErrUnknown.Error() {
+		t.Error(err)
+	}
+	expires := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	upper := s.add("ADA", expires)
+	if all, err := List(s.path); err != nil || len(all) != 2 || all[0].Name != "ada" || !all[0].Expires.IsZero() || all[1].Made.Nanosecond() != 0 ||
+		all[1] != (Token{Name: "ADA", Hash: hashOf(upper), Made: all[1].Made, Expires: expires}) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := Revoke(s.path, "ADA"); err != nil {
 		t.Error(err)
 	}
 	if all, err := List(filepath.Join(t.TempDir(), "none")); err != nil || len(all) != 0 {

@@ -415,7 +415,7 @@ func TestNodeThatHasEnded(t *testing.T) {
 	}
 }
 
-// A node that lives and cannot be reached is named in the log, once.
+// A node that lives and cannot be reached is named in the log, once. The body of the request is closed, also a long one.
 func TestNodeThatCannotBeReached(t *testing.T) {
 	of := newTable()
 	var log bytes.Buffer
@@ -434,17 +434,46 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 			t.Errorf("got %d, want 421", answer.Code)
 		}
 	}
+	for _, length := range []int64{2, maxKept + 1, -1} {
+		body := &closing{Reader: strings.NewReader("{}")}
+		r := request(t, "POST", "http://b/session/", body)
+		r.ContentLength = length
+		if _, err := h.RoundTripper("b").RoundTrip(r); err == nil || !body.closed {
+			t.Errorf("%d bytes: got %v, and the body is closed: %t", length, err, body.closed)
+		}
+	}
 	if said := log.String(); strings.Count(said, "cannot be reached") != 1 || !strings.Contains(said, refuses.Addr().String()) {
 		t.Errorf("the log says %q", said)
 	}
 }
 
-// A node that begins again has another address and another key, and gets the next request.
+// A closing reader is a body that knows whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+// A node that begins again has another address and another key, and gets the next request. What the run before it still serves goes on,
+// and the connection to that ends with it.
 //
 // Guarantees: G-0077.1
 func TestNodeThatBeginsAgain(t *testing.T) {
-	a, _, of := pair(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "first") })
+	goOn := make(chan struct{})
+	a, _, of := pair(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first")
+		if r.URL.Path == "/long" {
+			http.NewResponseController(w).Flush()
+			<-goOn
+		}
+	})
 	site := front(t, a)
+	long, err := a.RoundTripper("b").RoundTrip(request(t, "GET", "http://b/session/long", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Body.Close()
 	again := begin(t, of)
 	again.Mount(SessionPath, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "second") }))
 	for n, want := range []string{"first", "second"} {
@@ -454,6 +483,16 @@ func TestNodeThatBeginsAgain(t *testing.T) {
 		if _, got := do(t, request(t, "GET", site.URL, nil)); got != want {
 			t.Errorf("request %d: got %q, want %q", n, got, want)
 		}
+	}
+	close(goOn)
+	if got, err := io.ReadAll(long.Body); string(got) != "first" || err != nil {
+		t.Errorf("what goes on got %q, %v", got, err)
+	}
+	long.Body.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.outgoing) != 1 {
+		t.Errorf("there are %d connections, want that to the second run only", len(a.outgoing))
 	}
 }
 
@@ -532,17 +571,22 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
+	hasty := httptest.NewUnstartedServer(http.NotFoundHandler())
+	hasty.Config.ConnState = func(c net.Conn, _ http.ConnState) { c.Close() } // as a balancer without servers does
+	hasty.Start()
+	defer hasty.Close()
 	at := func(address string) Peer { return Peer{Node: "b", Address: address, SPKI: b.SPKI()} }
 	for what, c := range map[string]struct {
 		peer Peer
 		want bool
 	}{
-		"itself":           {peerOf("b", b), false},
-		"another node":     {another, true},
-		"another program":  {at(plain.Listener.Addr().String()), true},
-		"nobody":           {at(closed.Addr().String()), true},
-		"a silent machine": {at(silent.Addr().String()), false},
-		"no address":       {at("nowhere"), false},
+		"itself":            {peerOf("b", b), false},
+		"another node":      {another, true},
+		"another program":   {at(plain.Listener.Addr().String()), true},
+		"nobody":            {at(closed.Addr().String()), true},
+		"a silent machine":  {at(silent.Addr().String()), false},
+		"one that hangs up": {at(hasty.Listener.Addr().String()), false},
+		"no address":        {at("nowhere"), false},
 	} {
 		if got := a.Gone(t.Context(), c.peer); got != c.want {
 			t.Errorf("%s: got %t, want %t", what, got, c.want)

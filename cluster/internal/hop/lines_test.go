@@ -2,6 +2,7 @@ package hop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -143,11 +144,58 @@ func TestLines(t *testing.T) {
 		})
 	}
 	var s lines
-	s.attempt = new(attempt)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	connect := func(ctx context.Context) (*line, error) {
+		cancel()
+		return &line{of: &s}, ctx.Err()
+	}
+	if _, err := s.enter(ctx, connect); err != nil {
+		t.Errorf("got %v of an attempt whose request has left, want that it goes on for the others", err)
+	}
+	s = lines{attempt: new(attempt)}
 	if _, err := s.enter(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v of one that leaves, want its end", err)
+	}
+}
+
+// A line that takes no more requests is closed and forgotten with its last one, and not before.
+func TestALineGoesWithItsLastRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		making bool // it happens while the line is made
+		stop   func(*lines, *line)
+	}{
+		"the line is retired":            {false, (*lines).retire},
+		"the route is closed":            {false, func(s *lines, _ *line) { s.close() }},
+		"the route is closed beforehand": {true, func(s *lines, _ *line) { s.close() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := net.Pipe()
+			defer far.Close()
+			var s lines
+			h := &Hop{outgoing: make(map[*connection]struct{})}
+			link := &connection{Conn: tls.Client(near, &tls.Config{MinVersion: tls.VersionTLS13}), hop: h}
+			link.line = newLine(&s, link)
+			h.register(link)
+			l, err := s.enter(t.Context(), func(context.Context) (*line, error) {
+				if c.making {
+					c.stop(&s, link.line)
+				}
+				return link.line, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.making {
+				c.stop(&s, l)
+			}
+			if other, _, mine, _ := s.find(); other != nil || !mine || len(s.all) != 1 || len(h.outgoing) != 1 {
+				t.Errorf("with a request, it takes another one: %t; there are %d lines and %d connections, want 1 and 1", other != nil, len(s.all), len(h.outgoing))
+			}
+			s.leave(l)
+			if len(s.all) != 0 || len(h.outgoing) != 0 {
+				t.Errorf("without one, there are %d lines and %d connections, want none", len(s.all), len(h.outgoing))
+			}
+		})
 	}
 }
 
@@ -214,6 +262,26 @@ func TestTheOldestStrangerGoesFirst(t *testing.T) {
 	}
 	if len(s.all) != maxStrangers {
 		t.Errorf("%d are kept", len(s.all))
+	}
+	near, far := net.Pipe()
+	defer far.Close()
+	last, _ := s.add(near)
+	if err := last.Close(); err != nil || len(s.all) != maxStrangers-1 {
+		t.Errorf("%v; of one that has ended there are still %d, want %d", err, len(s.all), maxStrangers-1)
+	}
+}
+
+// The error of a request that somebody else would have got names the node that was asked for, and the key that was met there.
+//
+// Guarantees: G-0077.1
+func TestTheErrorNamesTheKeyThatWasMet(t *testing.T) {
+	of := newTable()
+	a, other := begin(t, of), begin(t, of)
+	of.set(Peer{Node: "b", Address: other.address, SPKI: a.SPKI()})
+	_, err := a.RoundTripper("b").RoundTrip(request(t, "GET", "https://b/session/", nil))
+	var met *KeyError
+	if !errors.As(err, &met) || *met != (KeyError{SPKI: other.SPKI(), Node: "b"}) || !isUnsent(err) {
+		t.Errorf("got %v, want that the key is not that of b", err)
 	}
 }
 

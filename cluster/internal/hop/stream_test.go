@@ -204,6 +204,15 @@ func TestClientThatLeaves(t *testing.T) {
 	if s := a.Stats(); s.Unknown != 0 || s.Unsent != 0 {
 		t.Errorf("got %+v; that the client has left is no failure of the node", s)
 	}
+	site.Close() // so that nothing is forwarded any more
+	lines := &a.route("b").lines
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	for _, l := range lines.all {
+		if l.open != 0 {
+			t.Errorf("a connection counts %d requests, want none", l.open)
+		}
+	}
 }
 
 // A node that ends while it serves leaves a request without a response, of which nobody knows how
@@ -411,11 +420,18 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A short body that the other node has refused to look at, since it was closing the connection,
-// is sent again on another connection.
+// A body that the other node has refused to look at, since it was closing the connection, is sent
+// again on another connection: a short one, and a longer one that was not asked for.
 //
 // Guarantees: G-0077.2
-func TestShortBodyIsSentAgain(t *testing.T) {
+func TestBodyIsSentAgain(t *testing.T) {
+	for name, text := range map[string]string{"short": "hello", "long": strings.Repeat("hello", maxKept)} {
+		t.Run(name, func(t *testing.T) { sendAgain(t, text) })
+	}
+}
+
+// sendAgain sends a body to a node that refuses the first connection.
+func sendAgain(t *testing.T, text string) {
 	of := newTable()
 	a, b := begin(t, of), begin(t, of)
 	of.set(peerOf("a", a))
@@ -451,12 +467,12 @@ func TestShortBodyIsSentAgain(t *testing.T) {
 			work.Go(func() { io.Copy(c, onward); c.Close() })
 		}
 	})
-	status, body := do(t, request(t, "POST", front(t, a).URL, strings.NewReader("hello")))
+	status, body := do(t, request(t, "POST", front(t, a).URL, strings.NewReader(text)))
 	if status != http.StatusOK {
 		t.Fatalf("got %d %q, want 200", status, body)
 	}
-	if got := <-served; got != "hello" {
-		t.Errorf("the node has received %q, want hello", got)
+	if got := <-served; got != text {
+		t.Errorf("the node has received %d bytes, want %d", len(got), len(text))
 	}
 	relay.Close()
 	a.cutOff()
@@ -509,6 +525,27 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 	if s := a.Stats(); s.Unsent != 1 || s.Unknown != 1 {
 		t.Errorf("got %+v, want one unsent and one unknown", s)
+	}
+}
+
+// A request of a node's own stays as the caller has made it. Its body is closed with the response, also if the other node has not asked for
+// it, and a response that is closed twice counts once.
+func TestOwnRequestStaysAsItIs(t *testing.T) {
+	a, _, _ := pair(t, func(http.ResponseWriter, *http.Request) {})
+	body := &closing{Reader: zeros{}}
+	r := request(t, "POST", "https://b/session/x", body)
+	r.ContentLength = maxKept + 1
+	response, err := a.RoundTripper("b").RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	response.Body.Close()
+	if !body.closed || a.Stats().Open != 0 {
+		t.Errorf("the body is closed: %t; the node counts %d open responses, want none", body.closed, a.Stats().Open)
+	}
+	if r.URL.String() != "https://b/session/x" || len(r.Header) != 0 || !r.Close {
+		t.Errorf("the request has become %v %v, closing: %t", r.URL, r.Header, r.Close)
 	}
 }
 

@@ -49,25 +49,33 @@ func TestSizesAndDurations(t *testing.T) {
 	}
 	second := func(o cluster.BucketOptions, ttl time.Duration) error { _, err := TTL(o, ttl); return err }
 	settings := func(o cluster.BucketOptions) error { o.Name = "b"; _, err := Bucket(o); return err }
-	for what, err := range map[string]error{
-		"a long message":            Message("s", make([]byte, cluster.MaxMessage+1)),
-		"a long value":              Value(bucket, "k", make([]byte, 11)),
-		"a negative TTL":            second(bucket, -1),
-		"a TTL of a key":            second(cluster.BucketOptions{Name: "c"}, 1),
-		"a short TTL":               settings(cluster.BucketOptions{TTL: time.Second - 1}),
-		"a negative TTL of all":     settings(cluster.BucketOptions{TTL: -time.Hour}),
-		"room for less than naught": settings(cluster.BucketOptions{MaxBytes: -1}),
-		"values above the most":     settings(cluster.BucketOptions{MaxValue: cluster.MaxMessage + 1}),
-		"values below naught":       settings(cluster.BucketOptions{MaxValue: -1}),
+	long := make([]byte, cluster.MaxMessage+1)
+	for want, err := range map[string]error{
+		"the message to s.t has 262145 bytes, more than 262144":                                               Message("s.t", long),
+		`a subject has at most 256 letters, digits, "-" and "_" in parts separated by ".", and is not "s t"`:  Message("s t", nil),
+		"the value of k in bucket b has 11 bytes, more than 10":                                               Value(bucket, "k", make([]byte, 11)),
+		`a key has at most 256 letters, digits, "-", "_" and "=" in parts separated by ".", and is not "k/l"`: Value(bucket, "k/l", nil),
+		"a TTL of -1ns": second(bucket, -1),
+		"the keys of bucket c have no TTL of their own":                                    second(cluster.BucketOptions{Name: "c"}, 1),
+		"the keys of bucket d have no TTL of their own":                                    second(cluster.BucketOptions{Name: "d", TTL: time.Hour}, time.Second),
+		"bucket b has a TTL of 999.999999ms, less than a second":                           settings(cluster.BucketOptions{TTL: time.Second - 1}),
+		"bucket b has a TTL of -1h0m0s, less than a second":                                settings(cluster.BucketOptions{TTL: -time.Hour}),
+		"bucket b has room for -1 bytes":                                                   settings(cluster.BucketOptions{MaxBytes: -1}),
+		"bucket b has values of up to 262145 bytes, and the most is 262144":                settings(cluster.BucketOptions{MaxValue: cluster.MaxMessage + 1}),
+		"bucket b has values of up to -1 bytes, and the most is 262144":                    settings(cluster.BucketOptions{MaxValue: -1}),
+		`the name of a cluster has 1 to 64 letters, digits, "-" and "_", and is not "a b"`: Cluster("a b"),
+		`a prefix of keys is empty or ends with ".", unlike "a.b"`:                         Prefix("a.b"),
+		`the name of a bucket has 1 to 32 lower-case letters and digits, and is not "A"`:   func() error { _, err := Bucket(cluster.BucketOptions{Name: "A"}); return err }(),
 	} {
-		if !errors.Is(err, cluster.ErrInvalid) {
-			t.Errorf("%s got %v, want ErrInvalid", what, err)
+		if !errors.Is(err, cluster.ErrInvalid) || err.Error() != cluster.ErrInvalid.Error()+": "+want {
+			t.Errorf("got %v, want ErrInvalid: %s", err, want)
 		}
 	}
 	for what, err := range map[string]error{
-		"the longest message": Message("s", make([]byte, cluster.MaxMessage)),
-		"the longest value":   Value(bucket, "k", make([]byte, 10)),
-		"the shortest TTL":    settings(cluster.BucketOptions{TTL: time.Second}),
+		"the longest message":          Message("s", long[1:]),
+		"the longest value":            Value(bucket, "k", make([]byte, 10)),
+		"the shortest TTL":             settings(cluster.BucketOptions{TTL: time.Second}),
+		"the longest values of a kind": settings(cluster.BucketOptions{MaxValue: cluster.MaxMessage, OwnTTL: true}),
 	} {
 		if err != nil {
 			t.Errorf("%s got %v", what, err)
