@@ -117,8 +117,85 @@ func TestMessagesPassUnchanged(t *testing.T) {
 	s.server.send(`{"jsonrpc":"2.0","method":"notifications/own","params":{"c":1e3}}`)
 	a.want("notifications/own", `{"c":1e3}`)
 	b.want("notifications/own", `{"c":1e3}`)
+	s.server.send(`[{"jsonrpc":"2.0","method":"notifications/own","params":{"d":1}},{"jsonrpc":"2.0","method":"notifications/own","params":{"d":2}}]`) // in a batch
+	for _, c := range []*end{a, b} {
+		c.want("notifications/own", `{"d":1}`)
+		c.want("notifications/own", `{"d":2}`)
+	}
 	s.server.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 	s.server.wantAnswer("1", "{}")
+}
+
+// wantError takes an error, and compares the whole text of it.
+func (e *end) wantError(id string, code int, message string) {
+	e.t.Helper()
+	if f := e.next(); string(f.ID) != id || f.Error == nil || f.Error.Code != code || f.Error.Message != message {
+		e.t.Fatalf("got %+v (%+v) of %s, want the error %d %s of %s", f, f.Error, f.ID, code, message, id)
+	}
+}
+
+// The server sees the capabilities of the first client as that has written them. They are the same for another client that writes them in
+// another way. Who has others, or asks for modern revisions, is refused, and the server is not asked.
+//
+// Guarantees: G-0079.9
+func TestTheSessionIsThatOfTheFirst(t *testing.T) {
+	const params = `{"capabilities":{ "sampling":{},"roots":{"listChanged":true} },"x":1}`
+	s := newScript(t)
+	a, b := s.join(), s.join()
+	a.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":%s}`, params)
+	f := s.server.want("initialize", params)
+	s.server.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-7,"message":"not yet"}}`, f.ID)
+	a.wantError("1", -7, "not yet")
+	a.send(`{"jsonrpc":"2.0","id":2,"method":"initialize","params":%s}`, params)
+	f = s.server.want("initialize", params)
+	s.server.send(`{"jsonrpc":"2.0","id":%s,"result":{"of":"all"}}`, f.ID)
+	s.server.want("notifications/initialized", "")
+	a.wantAnswer("2", `{"of":"all"}`)
+	b.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"y":2,"capabilities":{"roots":{"listChanged":true},"sampling":{}}}}`)
+	b.wantAnswer("1", `{"of":"all"}`)
+	b.send(`{"jsonrpc":"2.0","id":2,"method":"initialize","params":{}}`)
+	b.wantError("2", -32600, `the server is shared, and was opened by a client with the capabilities {"roots":{"listChanged":true},"sampling":{}}: all nodes must have the same`)
+	b.send(`{"jsonrpc":"2.0","id":3,"method":"server/discover","params":{}}`)
+	b.wantError("3", -32601, "method not found: server/discover")
+	b.send(`{"jsonrpc":"2.0","id":4,"method":"ping"}`)
+	s.server.want("ping", "")
+}
+
+// The server is ready when it has said which revisions it speaks, and not when it has refused to.
+func TestWhenTheServerIsReady(t *testing.T) {
+	s := newScript(t)
+	a := s.join()
+	for id, answer := range []string{`"error":{"code":-7,"message":"not yet"}`, `"result":{}`} {
+		select {
+		case <-s.shared.Ready():
+			t.Error("the server is ready, though it has answered nothing but an error")
+		default:
+		}
+		a.send(`{"jsonrpc":"2.0","id":%d,"method":"server/discover","params":{}}`, id)
+		f := s.server.want("server/discover", "{}")
+		s.server.send(`{"jsonrpc":"2.0","id":%s,%s}`, f.ID, answer)
+		a.next()
+	}
+	receive(t, s.shared.Ready(), "session")
+}
+
+// What the server has refused counts for nobody: the next client that wants it asks again.
+//
+// Guarantees: G-0079.9
+func TestWhatTheServerHasRefused(t *testing.T) {
+	const refusal = `{"jsonrpc":"2.0","id":%s,"error":{"code":-7,"message":"no"}}`
+	s := newScript(t)
+	a, b := s.join(), s.join()
+	for _, c := range []struct{ method, params, others string }{
+		{"resources/subscribe", `{"uri":"x:y"}`, `{"uri":"x:y"}`}, {"logging/setLevel", `{"level":"debug"}`, `{"level":"error"}`}, {"logging/setLevel", `{"level":"loud"}`, `{"level":"loud"}`},
+	} {
+		a.send(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`, c.method, c.params)
+		s.server.send(refusal, s.server.want(c.method, c.params).ID)
+		a.wantError("1", -7, "no")
+		b.send(`{"jsonrpc":"2.0","id":2,"method":"%s","params":%s}`, c.method, c.others)
+		s.server.send(refusal, s.server.want(c.method, c.others).ID)
+		b.wantError("2", -7, "no")
+	}
 }
 
 // Two clients use the same progress token and the same id. The server sees others, and each gets
@@ -143,6 +220,11 @@ func TestTokensAreMapped(t *testing.T) {
 	}
 	ends[1].send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 	s.server.want("notifications/cancelled", fmt.Sprintf(`{"requestId":%s,"reason":"cancelled"}`, calls[1].ID))
+	ends[0].send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{}}`)
+	quiet := s.server.want("tools/call", "{}")
+	s.server.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken": %s, "progress":1}}`, quiet.ID) // nobody has asked for it
+	s.server.send(`{"jsonrpc":"2.0","id":%s,"result":{}}`, quiet.ID)
+	ends[0].wantAnswer("2", "{}")
 	s.server.send(`{"jsonrpc":"2.0","id":%s,"result":{}}`, calls[0].ID)
 	ends[0].wantAnswer("1", "{}")
 	if len(ends[0].frames)+len(ends[1].frames) > 0 {

@@ -202,6 +202,9 @@ func TestRequestsThatMayNotBePassedOn(t *testing.T) {
 	if !client.NotExecuted(err) || !strings.Contains(err.Error(), "the claim is lost") || called != 1 {
 		t.Errorf("got %v after %d calls, want that it was not executed", err, called)
 	}
+	if _, err := session.Request(t.Context(), protocol.MethodPing, nil); !client.NotExecuted(err) {
+		t.Errorf("a ping got %v, want that it was not executed", err)
+	}
 }
 
 // A drain lets calls end, refuses others as not executed, and then ends server and clients.
@@ -232,6 +235,9 @@ func TestDrainLetsCallsEnd(t *testing.T) {
 					break
 				}
 			}
+		}
+		if link := openOf(t, w); link != nil {
+			t.Error("a client was served while the server drains")
 		}
 		close(gate.open)
 		if err := receive(t, drained, "end of the drain"); err != nil {
@@ -417,6 +423,7 @@ func TestTheMostVerboseLogLevelCounts(t *testing.T) {
 		{a, protocol.LogWarning, "warning"}, {b, protocol.LogError, ""}, {b, protocol.LogDebug, "debug"},
 		{a, protocol.LogEmergency, ""}, {b, protocol.LogInfo, "info"}, {b, protocol.LogEmergency, "emergency"},
 		{a, protocol.LogDebug, "debug"}, {b, protocol.LogError, ""}, {a, protocol.LogError, "error"},
+		{b, protocol.LogDebug, "debug"}, {a, protocol.LogWarning, ""}, {b, protocol.LogError, "warning"}, // that of the other one
 	} {
 		if err := step.by.SetLogLevel(t.Context(), step.level); err != nil {
 			t.Fatal(err)

@@ -304,40 +304,73 @@ func TestStartIsForOne(t *testing.T) {
 	if _, err := Start(o); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second Start got %v, want ErrHeld", err)
 	}
+	before := must[state](t)(readState(o.Folder))
+	if before != s.state || before.Process != os.Getpid() || before.Address != s.server.Addr().String() {
+		t.Errorf("the folder says %+v of a server at %s", before, s.server.Addr())
+	}
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
+	before.Process = 1 // that of another process
+	if err := writeState(o.Folder, before); err != nil {
+		t.Fatal(err)
+	}
+	if info := must[os.FileInfo](t)(os.Stat(filepath.Join(o.Folder, stateName))); info.Mode().Perm() != 0o600 {
+		t.Errorf("the token is in a file of mode %v", info.Mode())
+	}
+	next := must[state](t)(newState(o.Folder))
+	if next != (state{Name: before.Name, Token: before.Token, Process: os.Getpid()}) {
+		t.Errorf("the next server would begin with %+v, want the name and the token of %+v", next, before)
+	}
 	s = must[*Server](t)(Start(o))
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+	// The lock is free again when a server could not be started.
+	if err := os.WriteFile(filepath.Join(o.Folder, stateName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := Start(o); err == nil || errors.Is(err, ErrHeld) {
+			t.Errorf("with a damaged state Start got %v", err)
+		}
 	}
 }
 
 func TestBadOptionsAndFiles(t *testing.T) {
 	three := []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}
-	for what, change := range map[string]func(*Options){
-		"no folder":                func(o *Options) { o.Folder = "" },
-		"a cluster with a dot":     func(o *Options) { o.Cluster = "a.b" },
-		"two seeds":                func(o *Options) { o.Seeds, o.Listen, o.Key = three[:2], three[0], testKey },
-		"a short key":              func(o *Options) { o.Seeds, o.Listen, o.Key = three, three[0], testKey[1:] },
-		"no address to listen at":  func(o *Options) { o.Seeds, o.Self, o.Key = three, three[0], testKey },
-		"a server that is no seed": func(o *Options) { o.Seeds, o.Listen, o.Key = three, "127.0.0.1:4", testKey },
-		"an address without seeds": func(o *Options) { o.Listen = three[0] },
-		"a seed without a port":    func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, "a"), three[0], testKey },
-		"a seed without a host":    func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, ":4"), three[0], testKey },
-		"a seed twice":             func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, three[0]), three[0], testKey },
-		"a seed with a path":       func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, "a/..:1"), three[0], testKey },
-		"less than no memory":      func(o *Options) { o.MaxMemory = -1 },
+	seeds := func(all ...string) func(*Options) {
+		return func(o *Options) { o.Seeds, o.Listen, o.Key = all, three[0], testKey }
+	}
+	const none, alone, form = "no folder", "Self, Listen and Routes are for servers that have Seeds", " is no address of a server, such as host:4248"
+	for want, changes := range map[string][]func(*Options){
+		none: {func(o *Options) { o.Folder = "" }},
+		`the name of a cluster has 1 to 64 letters, digits, "-" and "_", and is not "a.b"`: {func(o *Options) { o.Cluster = "a.b" }},
+		"2 seeds; a cluster of servers has at least three, so that it can lose one":        {seeds(three[:2]...)},
+		"the key of the cluster has 31 bytes, and not 32":                                  {func(o *Options) { seeds(three...)(o); o.Key = testKey[1:] }},
+		"the key of the cluster has 33 bytes, and not 32":                                  {func(o *Options) { seeds(three...)(o); o.Key = append(testKey[:32:32], 0) }},
+		`"127.0.0.1:4" is none of the seeds`:                                               {func(o *Options) { seeds(three...)(o); o.Self = "127.0.0.1:4" }, func(o *Options) { seeds(three...)(o); o.Listen = "127.0.0.1:4" }},
+		alone:                                                                              {func(o *Options) { o.Listen = three[0] }, func(o *Options) { o.Self = three[0] }, func(o *Options) { o.Routes = three }},
+		`""` + form:                                                                        {func(o *Options) { seeds(three...)(o); o.Self, o.Listen = three[0], "" }},
+		`"a"` + form:                                                                       {seeds(append(three, "a")...), func(o *Options) { seeds(three...)(o); o.Routes = []string{"a"} }},
+		`":4"` + form:                                                                      {seeds(append(three, ":4")...)},
+		`"a:0"` + form:                                                                     {seeds(append(three, "a:0")...)},
+		`"a:65536"` + form:                                                                 {seeds(append(three, "a:65536")...)},
+		`"a/..:1"` + form:                                                                  {seeds(append(three, "a/..:1")...)},
+		"one of the seeds is there twice":                                                  {seeds(append(three, three[0])...)},
+		"a limit below zero":                                                               {func(o *Options) { o.MaxMemory = -1 }, func(o *Options) { o.MaxFile = -1 }},
 	} {
-		o := testOptions(t)
-		change(&o)
-		if _, err := Join(within(t), o); !errors.Is(err, cluster.ErrInvalid) {
-			t.Errorf("%s got %v, want ErrInvalid", what, err)
-		}
-		if _, err := Start(o); !errors.Is(err, cluster.ErrInvalid) {
-			t.Errorf("%s got %v, want ErrInvalid", what, err)
+		for n, change := range changes {
+			o := testOptions(t)
+			change(&o)
+			if _, err := Join(within(t), o); !errors.Is(err, cluster.ErrInvalid) || err.Error() != "embedded: join: "+cluster.ErrInvalid.Error()+": "+want {
+				t.Errorf("%d: Join got %v, want ErrInvalid: %s", n, err, want)
+			}
+			if _, err := Start(o); !errors.Is(err, cluster.ErrInvalid) || err.Error() != "embedded: "+cluster.ErrInvalid.Error()+": "+want {
+				t.Errorf("%d: Start got %v, want ErrInvalid: %s", n, err, want)
+			}
 		}
 	}
 	for what, text := range map[string]string{

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -274,8 +275,13 @@ func TestWhatAServerSays(t *testing.T) {
 			for _, letter := range look.there {
 				there[serverName(string(letter)+":1")] = true
 			}
-			if _, said := says.next(now, there, look.busy); !strings.HasPrefix(said, look.said) || (said == "") != (look.said == "") {
-				t.Errorf("%s, look %d: it has said %q, want %q", name, n, said, look.said)
+			level, said := says.next(now, there, look.busy)
+			want := slog.LevelInfo // 0, as of nothing
+			if strings.HasPrefix(look.said, "waiting") {
+				want = slog.LevelWarn
+			}
+			if !strings.HasPrefix(said, look.said) || (said == "") != (look.said == "") || level != want {
+				t.Errorf("%s, look %d: it has said %v %q, want %v %q", name, n, level, said, want, look.said)
 			}
 		}
 	}
@@ -301,6 +307,69 @@ func TestLinesOfAServerAreBounded(t *testing.T) {
 	if passed, dropped := l.passes("line 1", time.Now().Add(time.Minute)); !passed || dropped != 1001-maxLines {
 		t.Errorf("after a minute a line is passed on: %v, and %d were dropped", passed, dropped)
 	}
+	if passed, dropped := l.passes("line 1", time.Now().Add(2*time.Minute-time.Millisecond)); passed || dropped != 0 {
+		t.Errorf("less than a minute after that the same line is passed on: %v, and %d were dropped", passed, dropped)
+	}
+}
+
+// What a server says has the level that it has for an operator. That lines were dropped is said with the next one.
+func TestLevelsOfLines(t *testing.T) {
+	t.Parallel()
+	text := &lockedBuffer{}
+	plain := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	l := &logger{log: slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: plain})), minute: time.Now().Add(-time.Hour), dropped: 7}
+	l.Noticef("Server is %s", "ready")
+	l.Warnf("Waiting for routing to be established...")
+	l.Warnf("slow consumer %d", 1)
+	l.Warnf("slow consumer %d", 1)
+	l.Errorf("no space")
+	l.Debugf("nothing")
+	l.Tracef("nothing")
+	const want = `level=WARN msg="NATS: more lines in a minute than are shown" dropped=7
+level=DEBUG msg="NATS: Server is ready"
+level=DEBUG msg="NATS: Waiting for routing to be established..."
+level=WARN msg="NATS: slow consumer 1"
+level=ERROR msg="NATS: no space"
+`
+	if got := text.String(); got != want {
+		t.Errorf("it has passed on\n%s\nwant\n%s", got, want)
+	}
+	if err := l.failure(); err != nil {
+		t.Errorf("the server has failed: %v", err)
+	}
+	l.Fatalf("cannot listen on port %d", 1)
+	l.Fatalf("and ends")
+	if err := l.failure(); err == nil || err.Error() != "cannot listen on port 1" {
+		t.Errorf("the server has failed: %v, want the first reason", err)
+	}
+}
+
+// Who has the key of another cluster, or knows one secret of this one, knows none of its others. Each entry has a folder of its own.
+func TestSecretsAndFoldersOfServers(t *testing.T) {
+	t.Parallel()
+	known := map[string]string{}
+	for _, o := range []Options{{Cluster: "a", Key: testKey}, {Cluster: "b", Key: testKey}, {Cluster: "a", Key: append([]byte{testKey[0] + 1}, testKey[1:]...)}} {
+		for _, purpose := range []string{"token", "authority"} {
+			secret := string(must[[]byte](t)(o.derive(purpose)))
+			if other, again := known[secret]; again || len(secret) != 32 {
+				t.Errorf("the %s of %s has %d bytes, and is that of %s", purpose, o.Cluster, len(secret), other)
+			}
+			known[secret] = purpose + " of " + o.Cluster
+		}
+	}
+	for self, want := range map[string]string{"a.b:1": "server-a.b_1", "[::1]:4248": "server-__1_4248", "[fe80::1%eth0]:1": "server-fe80__1_eth0_1"} {
+		if got := (Options{Folder: "f", Seeds: []string{self}, Self: self}).folder(); got != filepath.Join("f", want) {
+			t.Errorf("the server %s has the folder %s, want %s", self, got, want)
+		}
+	}
+	if got := (Options{Folder: "f"}).folder(); got != "f" {
+		t.Errorf("the only server has the folder %s", got)
+	}
 }
 
 // Attach uses the server that runs on this machine, with and without seeds, and starts none. Who does not want to wait for one any more
@@ -319,7 +388,7 @@ func TestAttach(t *testing.T) {
 	}
 	e := join(t, o)
 	must[uint64](t)(must[cluster.Bucket](t)(e.Bucket(within(t), cluster.BucketOptions{Name: "b"})).Create(within(t), "k", []byte("value"), 0))
-	attached := must[cluster.Engine](t)(Attach(within(t), Options{Folder: o.Folder, Cluster: "test", Log: o.Log}))
+	attached := must[cluster.Engine](t)(Attach(within(t), Options{Folder: o.Folder, Cluster: "test", Log: o.Log, Seeds: []string{"a:1"}, Self: "b:1", Listen: "c", Routes: []string{"d"}}))
 	wantGet(t, must[cluster.Bucket](t)(attached.Bucket(within(t), cluster.BucketOptions{Name: "b"})), "k", "value")
 	closeEngine(t, attached)
 	closeEngine(t, e)
