@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -135,6 +137,37 @@ func TestCallOfThePage(t *testing.T) {
 	}
 }
 
+// What waits for a server is listed the oldest first, each with what it is about and whose it is, and counted for each client.
+//
+// Guarantees: G-0091.14
+func TestWhatRunsIsListedTheOldestFirst(t *testing.T) {
+	lively(t, `{}`, gateway.Options{}, func(t *testing.T, f *fleet) {
+		began := time.Now()
+		for i, version := range []string{protocol.Latest, protocol.LatestLegacy, protocol.LatestLegacy} {
+			session := f.client(version, client.Options{Calls: client.CallOptions{Timeout: -1}})
+			toolNames(t, session)
+			for range i + 1 {
+				go session.CallTool(t.Context(), &protocol.CallToolParams{Name: "a__slow"})
+				pass(time.Second)
+			}
+		}
+		synctest.Wait()
+		d, r := detailOf(t, f, "a"), f.Report()
+		for i, running := range d.Running {
+			if want := (admin.Request{Method: "tools/call", Target: "slow", Program: "c 1", Began: began.Add(time.Duration(i) * time.Second)}); running != want {
+				t.Errorf("request %d is %+v, want %+v", i, running, want)
+			}
+		}
+		var calls []int
+		for _, c := range r.Clients {
+			calls = append(calls, c.Calls)
+		}
+		if slices.Sort(calls); !slices.Equal(calls, []int{2, 3}) || len(d.Running) != 6 || r.Servers[0].Calls != 6 || r.Servers[1].Calls != 0 {
+			t.Errorf("%d run at a, the clients with sessions have %d; the report is %+v", len(d.Running), calls, r)
+		}
+	})
+}
+
 // Each call of a tool is counted by how it has ended. The tools have the names that their server has given them; a client cannot invent any.
 //
 // Guarantees: G-0091.23
@@ -188,6 +221,9 @@ func TestCallsAreCountedByTool(t *testing.T) {
 		{Server: "b", Tool: "who", Outcome: "not answered", Delivery: "not sent", Count: 1},
 	}
 	r := f.Report()
+	if a, b := r.Servers[0], r.Servers[1]; a.Answered != 4 || a.Unanswered != 2 || b.Answered != 1 || b.Unanswered != 0 || b.Limited != 1 {
+		t.Errorf("a: %d answered, %d not; b: %d answered, %d not, %d refused", a.Answered, a.Unanswered, b.Answered, b.Unanswered, b.Limited)
+	}
 	if !slices.Equal(r.Called, want) {
 		t.Errorf("%+v, want\n%+v", r.Called, want)
 	}

@@ -108,14 +108,14 @@ func TestAListThatAServerDoesNotKnow(t *testing.T) {
 	})
 }
 
-// The file says how long a name may be.
+// The program says how long a name may be, and the file says it in its place.
 //
 // Guarantees: G-0088.8
 func TestTheFileSaysHowLongNamesAre(t *testing.T) {
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
-	own := strings.Repeat("x", 40)
+	own := strings.Repeat("x", 50)
 	server.AddTool(s, protocol.Tool{Name: own}, func(context.Context, struct{}) (string, error) { return "", nil })
-	f := newFleet(t, protocol.Latest, map[string]*server.Server{"a": s})
+	f := newFleetWith(t, protocol.Latest, map[string]*server.Server{"a": s}, gateway.Options{MaxName: 64})
 	session := f.client(protocol.Latest, client.Options{})
 	if names := toolNames(t, session); !slices.Equal(names, []string{"a__" + own}) {
 		t.Errorf("got %q", names)

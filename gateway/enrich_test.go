@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
@@ -146,6 +148,31 @@ func TestAnEnrichmentThatFails(t *testing.T) {
 			t.Errorf("the catalogue is not kept: %v", err)
 		}
 		close(release)
+	})
+}
+
+// The log says why results are not enriched once a minute, and how many there were.
+//
+// Guarantees: G-0103.2
+func TestTheLogSaysWhyResultsAreNotEnriched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(journal)
+		f := newFleetWith(t, protocol.Latest, data(), gateway.Options{
+			Client: client.Options{Conn: conn.Tuning{Log: slog.New(slog.NewTextHandler(log, nil))}},
+			Enrich: func(context.Context, gateway.ToolCall) (gateway.Addition, error) {
+				return gateway.Addition{}, errors.New("it is away")
+			},
+		})
+		session := f.client(protocol.Latest, client.Options{})
+		for i, want := range []string{"all=1", "", "all=3"} {
+			before := len(log.String())
+			failOn(t, second(session.CallTool(t.Context(), params("read", "x"))))
+			said := log.String()[before:]
+			if want == "" && strings.Contains(said, "not enriched") || want != "" && !strings.Contains(said, `is not enriched" server=data tool=read error="it is away" `+want+"\n") {
+				t.Errorf("after call %d the log says %q, want %s", i, said, want)
+			}
+			pass(time.Minute / 2)
+		}
 	})
 }
 

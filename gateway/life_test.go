@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -188,7 +189,47 @@ func TestPersonAndDemand(t *testing.T) {
 		}
 		f.kill("a", true)
 		callWho(t, session, "a")
+		pass(5 * time.Minute)
+		f.is("a", admin.Stopped, true)
+		f.kill("a", true)
+		callWho(t, session, "a")
+		if s, _ := f.Report().Server("a"); s.State != admin.Ready || s.Reason == "starts on demand" || s.OnDemand {
+			t.Errorf("it was started for a call: %+v", s)
+		}
+		f.kill("a", true)
+		pass(time.Second) // it is tried again, and is ready
+		callWho(t, session, "a")
+		pass(5 * time.Minute)
+		f.is("a", admin.Stopped, true)
+		if s, _ := f.Report().Server("a"); s.LastFailure != "" {
+			t.Errorf("it was ready when it fell asleep: %+v", s)
+		}
 	})
+}
+
+// A server that has not said all that it offers does not wait for its first use: nobody could find what is not known.
+//
+// Guarantees: G-0088.11
+func TestAServerThatHasNotSaidAllDoesNotWait(t *testing.T) {
+	o := gateway.Options{Catalogue: filepath.Join(t.TempDir(), "catalogue.json")}
+	for run, starts := range []int{1, 1, 0} { // it says the rest in the second run
+		synctest.Test(t, func(t *testing.T) {
+			s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					if run == 0 && r.Method == protocol.MethodListPrompts {
+						return nil, errors.New("not now")
+					}
+					return next(ctx, r)
+				}
+			}}})
+			server.AddTool(s, protocol.Tool{Name: "who"}, func(context.Context, struct{}) (string, error) { return "", nil })
+			server.AddPrompt(s, protocol.Prompt{Name: "greet"}, func(context.Context, struct{}) (string, error) { return "", nil })
+			f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, o, load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"start":"demand"}}}}`))
+			if got := f.starts("a"); got != starts {
+				t.Errorf("in run %d it was started %d times, want %d", run, got, starts)
+			}
+		})
+	}
 }
 
 // What a person has stopped is left alone, however long nobody uses it.

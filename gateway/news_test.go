@@ -2,7 +2,10 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // A session that has made no request yet is told of each change: nobody has decided what it sees.
@@ -51,11 +55,14 @@ func TestNewsFollowTheLastRequest(t *testing.T) {
 		}
 		first, then := `{"who":"group:first","allow":["a/*"]}`, `{"who":"group:then","allow":["b/*"]}`
 		f := newFleetFor(t, protocol.Latest, servers, gateway.Options{}, load(t, file(first+","+then)))
-		var told atomic.Int64
+		var told, toldOfPrompts atomic.Int64
 		f.identity, f.principal = "token ada", claims{"groups": {"first"}}
 		session := f.client(protocol.LatestLegacy, client.Options{CacheBytes: -1, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
-			if _, is := e.(*client.ToolsChanged); is {
+			switch e.(type) {
+			case *client.ToolsChanged:
 				told.Add(1)
+			case *client.PromptsChanged:
+				toldOfPrompts.Add(1)
 			}
 		}})
 		tools := 0
@@ -63,17 +70,20 @@ func TestNewsFollowTheLastRequest(t *testing.T) {
 			t.Helper()
 			for _, to := range []string{"a", "b"} {
 				told.Store(0)
+				toldOfPrompts.Store(0)
 				tools++
 				server.AddTool(servers[to], protocol.Tool{Name: fmt.Sprint("more", tools)}, func(context.Context, struct{}) (string, error) { return "", nil })
+				server.AddPrompt(servers[to], protocol.Prompt{Name: fmt.Sprint("more", tools)}, func(context.Context, struct{}) (string, error) { return "", nil })
 				pass(10 * time.Second)
 				synctest.Wait()
-				if got := told.Load() == 1; got != of[to] {
-					t.Errorf("%s: after a change of %s it was told %d times", when, to, told.Load())
+				if tools, prompts := told.Load() == 1, toldOfPrompts.Load() == 1; tools != of[to] || prompts != of[to] {
+					t.Errorf("%s: after a change of %s it was told %d times of tools, and %d times of prompts", when, to, told.Load(), toldOfPrompts.Load())
 				}
 			}
 		}
 		everything(t, session)
 		server.AddTool(servers["a"], protocol.Tool{Name: "zero"}, func(context.Context, struct{}) (string, error) { return "", nil }) // with it comes what they had at their start
+		server.AddPrompt(servers["a"], protocol.Prompt{Name: "zero"}, func(context.Context, struct{}) (string, error) { return "", nil })
 		pass(10 * time.Second)
 		hears("first", map[string]bool{"a": true})
 		f.who.Principal = claims{"groups": {"then"}}
@@ -84,6 +94,13 @@ func TestNewsFollowTheLastRequest(t *testing.T) {
 		hears("by another policy", map[string]bool{"a": true, "b": true})
 		everything(t, session)
 		hears("after a request", map[string]bool{"b": true})
+		told.Store(0)
+		f.apply(load(t, file("")[:strings.LastIndex(file(""), `,"bowline"`)]+"}"))
+		pass(10 * time.Second)
+		if synctest.Wait(); told.Load() != 1 {
+			t.Errorf("when the file had no policy any more, it was told %d times", told.Load())
+		}
+		hears("without a policy", map[string]bool{"a": true, "b": true})
 	})
 }
 
@@ -120,6 +137,41 @@ func TestASubscriptionFollowsTheGroup(t *testing.T) {
 			if told.Load() != c.want {
 				t.Errorf("while the group has %s, it is told %d times, want %d", c.of, told.Load(), c.want)
 			}
+		}
+	})
+}
+
+// A subscription that its server refuses is none: the client hears why, and nobody asks for it again when the server is back. The other ones of the server stay, also when one of them has ended.
+//
+// Guarantees: G-0088.7
+func TestWhichSubscriptionsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{OnSubscribe: func(_ context.Context, uri string) error {
+			if asked = append(asked, uri); uri == "a:/no" {
+				return &jsonrpc.Error{Code: -32050, Message: "not this one"}
+			}
+			return nil
+		}})
+		for _, name := range []string{"no", "one", "two"} {
+			server.AddResource(s, protocol.Resource{URI: "a:/" + name, Name: name}, func(context.Context) (string, error) { return name, nil })
+		}
+		f := newFleetWith(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, gateway.Options{Each: triesSoon})
+		session := f.client(protocol.LatestLegacy, client.Options{})
+		var refused *jsonrpc.Error
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "a:/no"}); !errors.As(err, &refused) || !strings.Contains(refused.Message, "not this one") {
+			t.Errorf("refused: %v", err)
+		}
+		for _, uri := range []string{"a:/one", "a:/two"} {
+			failOn(t, session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri}))
+		}
+		failOn(t, session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: "a:/one"}))
+		synctest.Wait()
+		asked = nil
+		f.kill("a", true)
+		pass(5 * time.Second)
+		if synctest.Wait(); !slices.Equal(asked, []string{"a:/two"}) {
+			t.Errorf("the next connection was asked for %q", asked)
 		}
 	})
 }

@@ -2,15 +2,19 @@ package gateway_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A person stops, starts, restarts and wakes one server. The file does not start one that was stopped, and the other server
@@ -70,6 +74,51 @@ func TestDoActsOnOneServer(t *testing.T) {
 	}
 }
 
+// A node is prepared for a server that is moved to it: it starts the server if that sleeps, and tries again at once if that is away. It says why it cannot run the server, and records where that went.
+func TestANodeIsPreparedForAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := new(recorder)
+		o := gateway.Options{Audit: r.write, Exclusive: func(_ string, own transport.Transport) transport.Transport { return own }}
+		f := newFleetFor(t, protocol.LatestLegacy, two(), o, load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"instances":"one","start":"demand","idleStop":"1m"}},"b":{"command":"/bin/b"}}}`))
+		prepare := func(name string, want string) {
+			t.Helper()
+			if err := f.PrepareMove(t.Context(), name); fmt.Sprint(err) != want {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+		}
+		prepare("b", `each node runs its own "b": only a server whose entry says "instances": "one" can be moved`)
+		prepare("c", `no such server: the file has no "c"`)
+		pass(time.Minute)
+		f.is("a", admin.Stopped, true)
+		prepare("a", "<nil>")
+		f.is("a", admin.Ready, false)
+		f.kill("a", true)
+		synctest.Wait()
+		f.is("a", admin.Backoff, false)
+		prepare("a", "<nil>")
+		f.is("a", admin.Ready, false)
+		failOn(t, f.Do(t.Context(), "a", admin.Stop))
+		prepare("a", `"a" is stopped at that node: start it there first`)
+		changed := f.Changed()
+		f.Moved(t.Context(), "a", "node-2", nil)
+		<-changed
+		f.Moved(t.Context(), "a", "node-3", errors.New("it does not answer"))
+		var moves []string
+		for _, record := range r.records() {
+			if record.Event == "move" {
+				moves = append(moves, strings.Join([]string{record.Principal, record.Server, record.Name, record.Outcome, record.Reason}, " "))
+			}
+		}
+		if want := []string{"admin a node-2  ", "admin a node-3 failed it does not answer"}; !slices.Equal(moves, want) {
+			t.Errorf("the moves are %q, want %q", moves, want)
+		}
+	})
+	f := newFleetFor(t, protocol.LatestLegacy, two(), gateway.Options{}, load(t, `{"mcpServers":{"a":{"command":"/bin/a","bowline":{"instances":"one"}}}}`))
+	if err := f.PrepareMove(t.Context(), "a"); err == nil || !strings.HasPrefix(err.Error(), "each node runs its own") {
+		t.Errorf("a gateway that is the only one: %v", err)
+	}
+}
+
 // Whoever looks is told of calls, of clients and of a file. States are in other tests, which wait for them in the same way.
 //
 // Guarantees: G-0088.10
@@ -117,7 +166,10 @@ func TestTheReportSaysWhoseASessionIs(t *testing.T) {
 	for _, c := range []struct {
 		identity string
 		claims   claims
-	}{{"iss 1", claims{"email": {"ada@a.example"}}}, {"iss 2", claims{"groups": {"dev"}}}, {}} {
+	}{
+		{"iss 1", claims{"email": {"ada@a.example", "another@a.example"}}}, {"iss 2", claims{"groups": {"dev"}}}, {},
+		{"iss 3", claims{"email": {strings.Repeat("b", 128)}}}, {"iss 4", claims{"email": {strings.Repeat("c", 127) + "éé"}}},
+	} {
 		f.identity, f.principal = c.identity, c.claims
 		toolNames(t, f.client(protocol.LatestLegacy, client.Options{}))
 	}
@@ -126,7 +178,7 @@ func TestTheReportSaysWhoseASessionIs(t *testing.T) {
 		users = append(users, c.User)
 	}
 	slices.Sort(users)
-	if want := []string{"", "ada@a.example (iss 1)", "iss 2"}; !slices.Equal(users, want) {
+	if want := []string{"", "ada@a.example (iss 1)", strings.Repeat("b", 128) + " (iss 3)", strings.Repeat("c", 127) + "… (iss 4)", "iss 2"}; !slices.Equal(users, want) {
 		t.Errorf("the users are %q, want %q", users, want)
 	}
 }

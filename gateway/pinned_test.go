@@ -63,6 +63,43 @@ func TestExplainKnowsWhatIsKept(t *testing.T) {
 	}
 }
 
+// The explanation of a file says how much a user may ask, and which lines say so: each number is the most that one of the user's personas gives, and everybody's where none gives one.
+//
+// Guarantees: G-0098.7, G-0100.6
+func TestExplainHowMuchAUserMayAsk(t *testing.T) {
+	g := gateway.New(gateway.Options{})
+	defer g.Close(t.Context())
+	const personas = `"personas":{"con":{"who":["token con","token both"],"rate":{"perMinute":3,"inFlight":1}},"team":{"who":["group:team","token both"],"rate":{"perMinute":5}}}`
+	for _, c := range []struct {
+		block string
+		user  gateway.User
+		want  string
+	}{
+		{`"rate":{"perMinute":2,"inFlight":9},` + personas, gateway.User{Identity: "token con"}, "3 con.rate.perMinute, 1 con.rate.inFlight"},
+		{`"rate":{"perMinute":2,"inFlight":9},` + personas, gateway.User{Identity: "token both"}, "5 team.rate.perMinute, 1 con.rate.inFlight"},
+		{`"rate":{"perMinute":2,"inFlight":9},` + personas, gateway.User{Claims: map[string][]string{"groups": {"team"}}}, "5 team.rate.perMinute, 9 bowline.rate.inFlight"},
+		{`"rate":{"perMinute":2},` + personas, gateway.User{Identity: "token guest"}, "2 bowline.rate.perMinute, 0 "},
+		{personas, gateway.User{}, "0 , 0 "},
+		{`"rate":{"inFlight":4}`, gateway.User{}, "0 , 4 bowline.rate.inFlight"},
+	} {
+		v, err := g.ExplainRate(load(t, `{"mcpServers":{},"bowline":{`+c.block+`}}`), c.user)
+		failOn(t, err)
+		short := func(place string) string {
+			if _, of, is := strings.Cut(place, "bowline.personas."); is {
+				return of
+			}
+			return place
+		}
+		if got := fmt.Sprintf("%d %s, %d %s", v.PerMinute, short(v.PerMinuteBy), v.InFlight, short(v.InFlightBy)); got != c.want {
+			t.Errorf("%s, %+v: %s, want %s", c.block, c.user, got, c.want)
+		}
+	}
+	var wrong *gateway.ConfigError
+	if _, err := g.ExplainRate(load(t, `{"mcpServers":{},"bowline":{"maxName":1}}`), gateway.User{}); !errors.As(err, &wrong) {
+		t.Errorf("a file with a mistake: %v", err)
+	}
+}
+
 // With block, a gateway whose catalogue cannot be read serves nobody, and keeps the file: else every tool would count as new. With warn it begins anew.
 //
 // Guarantees: G-0098.18

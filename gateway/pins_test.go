@@ -125,7 +125,7 @@ func TestTheLogSaysOnceThatAToolHasChanged(t *testing.T) {
 		}
 		describe("t", "obeys")
 		describe("other", "reads")
-		if n := said(); n != 1 || !strings.Contains(log.String(), "server=a tool=t") {
+		if n := said(); n != 1 || !strings.Contains(log.String(), "server=a tool=t offered=false") {
 			t.Errorf("the log says %d times that a tool has changed:\n%s", n, log)
 		}
 		describe("t", "destroys")

@@ -3,11 +3,13 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -69,6 +71,100 @@ func TestWhatIsHiddenBesideAServerThatHasSaidNothingIsRecorded(t *testing.T) {
 			}
 			if got := r.ruled(); !slices.Equal(got, []string{want}) {
 				t.Errorf("%s is denied: got %q, want %q", deny, got, want)
+			}
+		})
+	}
+}
+
+// Each record names the line of the file that has decided, whatever the request is about: a persona that only reads may use all prompts and resources, and of the tools those that only
+// read. What is about a task was decided when that began.
+//
+// Guarantees: G-0098.4
+func TestTheRecordNamesTheLineOfEachKind(t *testing.T) {
+	r := new(recorder)
+	s, release := taskServer()
+	close(release)
+	server.AddTool(s, protocol.Tool{Name: "reads", Annotations: &protocol.ToolAnnotations{ReadOnlyHint: true}}, func(context.Context, struct{}) (string, error) { return "", nil })
+	all := map[string]*server.Server{"a": named("a"), "t": s}
+	f := newFleetFor(t, protocol.LatestLegacy, all, gateway.Options{Audit: r.write}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"t":{"command":"/bin/t"}},"bowline":{"personas":{
+		"reader":{"who":["token ada"],"readOnly":true,"deny":["a/a:/all/*"]},"worker":{"who":["token bob"],"allow":["t/hold"]}}}}`))
+	f.identity = "token bob"
+	task := start(t, f.client(protocol.LatestLegacy, taskUser("bob")), "t__hold")
+	failOn(t, second(task.Status(timeout(t))))
+	f.identity = "token ada"
+	session, ctx := f.client(protocol.Latest, client.Options{}), timeout(t)
+	everything(t, session)
+	for _, tool := range []string{"t__reads", "t__plain", "t__none"} {
+		_, _ = session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
+	}
+	for _, prompt := range []string{"a__greet", "a__none"} {
+		_, _ = session.GetPrompt(ctx, &protocol.GetPromptParams{Name: prompt, Arguments: map[string]string{"Name": "x"}})
+	}
+	for _, uri := range []string{"a:/one", "a:/all/7", "a:/none"} {
+		_, _ = session.ReadResource(ctx, &protocol.ReadResourceParams{URI: uri})
+	}
+	_, _ = session.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Name: "a__greet"}, Argument: protocol.CompleteArgument{Name: "Name"}})
+	_, _ = session.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Type: protocol.ReferenceResource, URI: "a:/all/{N}"}, Argument: protocol.CompleteArgument{Name: "N"}})
+	want := []string{
+		"tools/call t__hold t/hold answered personas.worker.allow[0]", "tasks/get ID t/OWN answered ",
+		"tools/call t__reads t/reads answered personas.reader", "tools/call t__plain /plain denied personas: no persona of this user allows it", "tools/call t__none / failed ",
+		"prompts/get a__greet a/greet answered personas.reader", "prompts/get a__none / failed ",
+		"resources/read a:/one a/a:/one answered personas.reader", "resources/read a:/all/7 /a:/all/7 denied personas.reader.deny[0]", "resources/read a:/none / failed ",
+		"completion/complete  a/ answered personas.reader", "completion/complete  /a:/all/{N} denied personas.reader.deny[0]",
+	}
+	var got []string
+	for _, record := range r.records() {
+		if _, rule, _ := strings.Cut(record.Rule, "bowline."); strings.Contains(record.Method, "/") && !strings.HasSuffix(record.Method, "/list") && record.Method != protocol.MethodDiscover {
+			if record.Name == task.ID() && record.Own != task.ID() {
+				record.Name, record.Own = "ID", "OWN"
+			}
+			got = append(got, fmt.Sprintf("%s %s %s/%s %s %s", record.Method, record.Name, record.Server, record.Own, record.Outcome, rule))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A record has all that the gateway knows of a request: who has sent it and with which program, what it was called and what its server calls it, by which line, how large it was, and what became of it.
+//
+// Guarantees: G-0099.7, G-0088.24
+func TestAllThatARecordSays(t *testing.T) {
+	for front, revision := range map[string]string{protocol.LatestLegacy: protocol.LatestLegacy, protocol.Latest: protocol.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			r := new(recorder)
+			o := gateway.Options{Audit: r.write, Digest: func(arguments []byte) string { return string(arguments) }}
+			f := silentWith(t, o, fails(errors.New("out of order")), `, "bowline": {"prefix": "x"}`, `, "bowline": {"auth": {"issuers": [{"url": "https://a.example"}], "name": "email"}, "policy": [{"allow": ["*"]}], "audit": {"file": "a", "show": [{"of": ["*"], "members": ["you"]}]}}`)
+			f.identity, f.principal = "iss 1", claims{"email": {"ada@a.example"}}
+			session := f.client(front, client.Options{})
+			call := func(name, arguments string, isError bool) string {
+				t.Helper()
+				before := len(r.records())
+				result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name, Arguments: []byte(arguments)})
+				if failOn(t, err); result.IsError != isError {
+					t.Errorf("%s: %+v", name, result)
+				}
+				all := r.records()[before:]
+				if len(all) != 1 {
+					t.Fatalf("%s has %d records: %+v", name, len(all), all)
+				}
+				record := all[0]
+				_, record.Rule, _ = strings.Cut(record.Rule, "bowline.")
+				if record.Bytes < 30 || record.ID == "" || record.Time.IsZero() || (record.Out > 0) == isError {
+					t.Errorf("%s: %+v", name, record)
+				}
+				record.Bytes, record.Out, record.ID, record.Time = 0, 0, "", time.Time{}
+				text, err := json.Marshal(record)
+				failOn(t, err)
+				return string(text)
+			}
+			who := `{"v":0,"n":0,"time":"0001-01-01T00:00:00Z","principal":"iss 1","user":"ada@a.example","client":"c 1","revision":"` + revision + `","method":"tools/call",`
+			if got, want := call("a__who", `{"you":"me"}`, false), who+`"name":"a__who","server":"a","own":"who","rule":"policy[0].allow[0]","outcome":"answered","shown":{"you":"me"},"args":"{\"you\":\"me\"}","prev":""}`; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			// Nobody knows yet whether b has it. It was asked for ten seconds whether it starts.
+			if got, want := call("x__who", `{"you":"me"}`, true), who+`"name":"x__who","server":"b","own":"x__who","rule":"policy[0].allow[0]","outcome":"not answered","delivery":"not sent","reason":"open failed: out of order","ms":10000,"shown":{"you":"me"},"args":"{\"you\":\"me\"}","prev":""}`; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
 	}

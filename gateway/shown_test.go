@@ -19,14 +19,14 @@ func TestShownArguments(t *testing.T) {
 	const block = `,"bowline":{"audit":{"file":"a","show":%s}}}`
 	r, servers := new(recorder), two()
 	file := `{"mcpServers":{"a":{"command":"/bin/a"},"b":{"command":"/bin/b"}}`
-	f := newFleetFor(t, protocol.Latest, servers, gateway.Options{Audit: r.write}, load(t, file+fmt.Sprintf(block, `[{"of":["a/*"],"members":["you","in.line","none"]}]`)))
+	f := newFleetFor(t, protocol.Latest, servers, gateway.Options{Audit: r.write}, load(t, file+fmt.Sprintf(block, `[{"of":["b/none"],"members":["other"]},{"of":["a/*"],"members":["you","in.line","none","Name"]}]`)))
 	_, search := searchable(t, f)
 	session, searching := f.client(protocol.Latest, client.Options{}), f.at(search, protocol.Latest, client.Options{})
 	last := func() string {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for i := len(r.all) - 1; i >= 0; i-- {
-			if record := r.all[i]; record.Method == protocol.MethodCallTool {
+			if record := r.all[i]; record.Method == protocol.MethodCallTool || record.Method == protocol.MethodGetPrompt {
 				return string(record.Shown)
 			}
 		}
@@ -36,6 +36,8 @@ func TestShownArguments(t *testing.T) {
 	for _, c := range []struct{ tool, arguments, want string }{
 		{"a__who", `{"you":"me","in":{"line":7,"other":"s3cret"},"other":"s3cret"}`, `{"in.line":7,"you":"me"}`},
 		{"a__who", `{"you":"` + long + `"}`, `{"you":"(302 bytes)"}`},
+		{"a__who", `{"you":"` + long[:254] + `"}`, `{"you":"` + long[:254] + `"}`},
+		{"a__who", `{"you":"` + long[:255] + `"}`, `{"you":"(257 bytes)"}`},
 		{"a__who", `{"other":"s3cret"}`, ""},
 		{"a__who", `{"you":"x","in":"line"}`, `{"you":"x"}`},
 		{"b__who", `{"you":"s3cret"}`, ""},
@@ -44,6 +46,10 @@ func TestShownArguments(t *testing.T) {
 		if got := last(); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.tool, c.arguments, got, c.want)
 		}
+	}
+	failOn(t, second(session.GetPrompt(timeout(t), &protocol.GetPromptParams{Name: "a__greet", Arguments: map[string]string{"Name": "me"}})))
+	if got := last(); got != `{"Name":"me"}` {
+		t.Errorf("of a prompt: %s", got)
 	}
 	use(t, searching, "call_tool", given{"name": "a__who", "arguments": given{"you": "found"}})
 	if got := last(); got != `{"you":"found"}` {
