@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -94,6 +95,7 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 		"dynamic":                  {dynamic, uri, refunds, "", 1},
 		"other bytes":              {entry(refunds), uri, evil, "digest", 1},
 		"longer":                   {entry(refunds), uri, refunds + "x", "bytes", 1},
+		"shorter":                  {entry(refunds), uri, refunds[1:], "bytes", 1},
 		"other frontmatter":        {entry(evil), uri, evil, "frontmatter", 1},
 		"dynamic, other bytes":     {dynamic, uri, evil, "frontmatter", 1},
 		"no frontmatter":           {entry("text"), uri, "text", "frontmatter", 1},
@@ -126,10 +128,12 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 			}
 			raw, err := session.ReadSkill(t.Context(), step.skill, step.file)
 			var failed *client.SkillError
+			about := fmt.Sprintf("client: %q of the skill %q: ", step.file, step.skill.URI)
 			switch {
 			case step.want == "" && (err != nil || string(raw) != step.sent):
 				t.Errorf("%s: got %q, %v", name, raw, err)
-			case step.want != "" && (raw != nil || !errors.As(err, &failed) || failed.File != step.file || !strings.Contains(err.Error(), step.want)):
+			case step.want != "" && (raw != nil || !errors.As(err, &failed) || failed.File != step.file || failed.Skill != step.skill.URI ||
+				!strings.HasPrefix(err.Error(), about) || !strings.Contains(err.Error(), step.want)):
 				t.Errorf("%s: got %q, %v", name, raw, err)
 			}
 			if n := len(s.received(protocol.MethodReadResource)); n != step.reads {
@@ -137,6 +141,24 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A skill whose file cannot be read is not a skill that differs from its entry.
+func TestAFileOfASkillThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := modernServer(map[string]string{protocol.MethodDiscover: strings.Replace(discovered, `"capabilities":{`, `"capabilities":{"resources":{},`, 1)})
+		s.on(protocol.MethodReadResource, func(f frame, _ func(frame) []string) []string {
+			return []string{f.fault(jsonrpc.CodeInvalidParams, `{"uri":"skill://a/SKILL.md"}`)}
+		})
+		session, err := connect(t, s, client.Options{}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dynamic := &protocol.Skill{URI: "skill://a/SKILL.md", Resources: protocol.SkillResources{Dynamic: true}}
+		if raw, err := session.ReadSkill(t.Context(), dynamic, dynamic.URI); raw != nil || !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrSkill) {
+			t.Errorf("got %q, %v, want %v alone", raw, err, client.ErrNotFound)
+		}
+	})
 }
 
 // If the server has no skills, Skills and ReadDirectory fail with ErrUnsupported.
@@ -152,8 +174,10 @@ func TestServersWithoutSkills(t *testing.T) {
 				t.Errorf("got %v, want %v", err, client.ErrUnsupported)
 			}
 		}
-		if _, err := session.ReadDirectory(t.Context(), &protocol.ReadDirectoryParams{URI: "skill://a"}); !errors.Is(err, client.ErrUnsupported) {
-			t.Errorf("got %v, want %v", err, client.ErrUnsupported)
+		_, err = session.ReadDirectory(t.Context(), &protocol.ReadDirectoryParams{URI: "skill://a"})
+		if want := (&client.CapabilityError{Capability: "io.modelcontextprotocol/skills.directoryRead"}); !errors.Is(err, client.ErrUnsupported) ||
+			!strings.Contains(err.Error(), want.Error()) {
+			t.Errorf("got %v, want %v", err, want)
 		}
 	})
 }

@@ -327,27 +327,48 @@ func TestResultOfARerunWithoutAnswersIsDropped(t *testing.T) {
 		return fmt.Sprint(err), nil
 	}, server.Asks(server.Reruns, forms))
 	var asked atomic.Int64
+	var runs []context.Context // of the runs of changes, one after the other
+	var whys [3]error          // why its last run has ended: what both questions say, and the context
 	server.AddTool(s, protocol.Tool{Name: "changes"}, func(ctx context.Context, _ struct{}) (string, error) {
-		_ = server.Confirm(ctx, fmt.Sprint("It is number ", asked.Add(1)))
+		first := server.Confirm(ctx, fmt.Sprint("It is number ", asked.Add(1)))
+		_, second := server.Elicit[size](ctx, "And then?")
+		runs, whys = append(runs, ctx), [...]error{first, second, context.Cause(ctx)}
 		return "went on", nil
 	}, server.Asks(server.Reruns, forms))
-	server.AddTool(s, protocol.Tool{Name: "keys"}, func(ctx context.Context, _ struct{}) (string, error) {
-		if _, err := server.Ask(ctx, question("a")); err != nil {
-			return "", err
-		}
-		_, err := server.Ask(ctx, protocol.InputRequests{"a": &protocol.ElicitParams{Message: "another"}})
-		return fmt.Sprint(errors.Is(err, server.ErrKeyUsed)), nil
-	}, server.Asks(server.Waits, forms))
+	for name, how := range map[string]server.Asking{"keys": server.Waits, "keys_reruns": server.Reruns} {
+		server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
+			runs = append(runs, ctx)
+			if _, err := server.Ask(ctx, question("a")); err != nil {
+				return "", err
+			}
+			_, err := server.Ask(ctx, protocol.InputRequests{"a": &protocol.ElicitParams{Message: "another"}})
+			return fmt.Sprint(errors.Is(err, server.ErrKeyUsed)), nil
+		}, server.Asks(how, forms))
+	}
 	w := dial(t, s)
 	if got := w.round("swallows", ""); len(got.Keys) != 1 || got.Keys[0] != "1" || ended.Load() != 1 {
 		t.Errorf("got %+v, want len(got.Keys) == 1, got.Keys[0] == %q and ended.Load() == 1", got, "1")
 	}
-	first := w.round("changes", "")
-	if got := w.round("changes", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "differently") {
-		t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInternalError, "differently")
+	const differently = `the handler asks differently when it runs again: server: the key belongs to another question of this call: "1"`
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		session := open(t, overPipes(t, s), client.Options{Elicit: fillIn, ProtocolVersion: version})
+		_, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "changes"})
+		for _, err := range append(whys[:], err) {
+			if err == nil || !strings.Contains(err.Error(), differently) {
+				t.Errorf("%s: got %v, want %q in it", version, err, differently)
+			}
+		}
 	}
-	if got := w.round("keys", `,"inputResponses":{"a":{"action":"accept","content":{"a":"x"}}}`); !strings.Contains(got.Text, "true") {
-		t.Errorf("got %+v, want %q in it", got, "true")
+	// That a key is used twice in one run is an error for the handler alone.
+	for _, name := range []string{"keys", "keys_reruns"} {
+		if got := w.round(name, `,"inputResponses":{"a":{"action":"accept","content":{"a":"x"}}}`); !strings.Contains(got.Text, "true") {
+			t.Errorf("%s: got %+v, want %q in it", name, got, "true")
+		}
+	}
+	for i, run := range runs {
+		if run.Err() == nil {
+			t.Errorf("the context of run %d has not ended with it", i)
+		}
 	}
 }
 

@@ -23,11 +23,11 @@ func TestReportsAreSentOneAtATime(t *testing.T) {
 			<-next
 		})
 		for i := range 3 {
-			r.Add(t.Context(), float64(i), 0, "")
+			r.Add(t.Context(), float64(i-2), 0, "")
 		}
 		for i := range 3 {
 			synctest.Wait()
-			if want := []float64{0, 1, 2}[:i+1]; !slices.Equal(sent, want) {
+			if want := []float64{-2, -1, 0}[:i+1]; !slices.Equal(sent, want) {
 				t.Errorf("%v are being sent, want %v", sent, want)
 			}
 			next <- true

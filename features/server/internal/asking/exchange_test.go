@@ -6,6 +6,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
@@ -41,10 +42,14 @@ func TestAKeyNamesOneQuestion(t *testing.T) {
 		open  string
 		err   error
 	}{
-		"a new question":            {func(*Exchange) {}, protocol.InputRequests{"a": form("a")}, "a", nil},
-		"one that is open":          {asksA, protocol.InputRequests{"a": form("a"), "b": form("b")}, "a b", nil},
-		"one that is answered":      {answersA, protocol.InputRequests{"a": form("a"), "b": form("b")}, "b", nil},
-		"another under its key":     {answersA, protocol.InputRequests{"a": form("other")}, "", ErrKeyUsed},
+		"a new question":        {func(*Exchange) {}, protocol.InputRequests{"a": form("a")}, "a", nil},
+		"one that is open":      {asksA, protocol.InputRequests{"a": form("a"), "b": form("b")}, "a b", nil},
+		"one that is answered":  {answersA, protocol.InputRequests{"a": form("a"), "b": form("b")}, "b", nil},
+		"another under its key": {answersA, protocol.InputRequests{"a": form("other")}, "", ErrKeyUsed},
+		"another for a second time": {func(x *Exchange) {
+			answersA(x)
+			_, _ = x.Ask(protocol.InputRequests{"a": form("other")}, fitsAll)
+		}, protocol.InputRequests{"a": form("other")}, "", ErrKeyUsed},
 		"another in a later round":  {func(x *Exchange) { asksA(x); asked := x.Asked(); *x = Exchange{}; x.Resume(asked) }, protocol.InputRequests{"a": form("other")}, "", ErrKeyUsed},
 		"another, when it forgets":  {func(x *Exchange) { answersA(x); x.Forget() }, protocol.InputRequests{"a": form("other")}, "a", nil},
 		"one with an early answer":  {func(x *Exchange) { x.SetEarly(protocol.InputResponses{"a": said(`1`), "x": said(`2`)}, true) }, protocol.InputRequests{"a": form("a")}, "", nil},
@@ -54,14 +59,18 @@ func TestAKeyNamesOneQuestion(t *testing.T) {
 			_, _ = x.Ask(protocol.InputRequests{"b": form("b")}, fitsAll)
 		}, protocol.InputRequests{"a": form("a")}, "a", nil},
 		"an early one for later": {func(x *Exchange) {
-			x.SetEarly(protocol.InputResponses{"a": said(`1`)}, false)
+			x.SetEarly(protocol.InputResponses{"a": said(`1`), "x": said(`2`)}, false)
 			_, _ = x.Ask(protocol.InputRequests{"b": form("b")}, fitsAll)
 		}, protocol.InputRequests{"a": form("a")}, "", nil},
 		"one of a call it follows": {func(x *Exchange) {
 			var other Exchange
+			asksA(&other)
 			other.SetEarly(protocol.InputResponses{"a": said(`1`)}, true)
 			x.Follow(&other)
 			_, _ = x.Ask(protocol.InputRequests{"b": form("b")}, fitsAll)
+			if len(other.Asked()) != 1 {
+				t.Errorf("the call that it follows has asked %v, want one question", other.Asked())
+			}
 		}, protocol.InputRequests{"a": form("a")}, "", nil},
 	} {
 		x := new(Exchange)
@@ -92,6 +101,22 @@ func keys(open protocol.InputRequests) (all []string) {
 		}
 	}
 	return all
+}
+
+// What was answered counts, and not what the client had said before. An early answer counts once its question is asked.
+func TestWhatIsKnownOfAnExchange(t *testing.T) {
+	var x Exchange
+	answersA(&x)
+	x.SetEarly(protocol.InputResponses{"a": said(`2`), "b": said(`3`), "x": said(`4`)}, false)
+	asked := protocol.InputRequests{"a": form("a"), "b": form("b")}
+	if open, err := x.Ask(asked, fitsAll); len(open) != 0 || err != nil {
+		t.Errorf("got %v, %v, want no open question", open, err)
+	}
+	for what, got := range map[string]protocol.InputResponses{"known": x.Known(), "the answers": x.Answers(asked)} {
+		if diff := cmp.Diff(protocol.InputResponses{"a": said(`1`), "b": said(`3`)}, got); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
 }
 
 // A client may be asked so often, and no more.

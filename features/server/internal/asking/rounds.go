@@ -172,10 +172,7 @@ func (rs *Rounds) Ask(about Subject, next *State, open protocol.InputRequests) (
 	if next.Round++; next.Round > rs.limits.MaxRounds {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
 	}
-	// The state of a call that waits has one already: the ticket.
-	if next.ID == nil {
-		next.ID = newID()
-	}
+	next.ID = newID() // of a call that waits, this is the ticket
 	next.Until = time.Now().Add(rs.limits.Expiry).Unix()
 	sealed, err := rs.sealer.Seal(about, next)
 	if err != nil {

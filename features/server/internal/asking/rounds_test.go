@@ -48,18 +48,56 @@ func TestTheLatestUsedStatesAreRemembered(t *testing.T) {
 }
 
 // broken is a store of used states that cannot be reached.
-type broken struct{}
+type broken struct{ until *time.Time }
 
-func (broken) Spend(context.Context, [16]byte, time.Time) (bool, error) {
+func (b broken) Spend(_ context.Context, _ [16]byte, until time.Time) (bool, error) {
+	*b.until = until
 	return true, errors.New("it cannot be reached")
 }
 
-// A state is refused if nobody can say whether it was used, and the refusal does not say that it was.
+// A state is refused if nobody can say whether it was used, and the refusal does not say that it was. The store has to remember it until the question
+// or the call has expired, whichever comes first.
 func TestStatesWithoutTheirStore(t *testing.T) {
-	rs := NewRounds(Limits{}, nil, broken{})
+	var until time.Time
+	rs := NewRounds(Limits{}, nil, broken{&until})
 	defer rs.end(nil)
 	var refused *StateError
-	if err := rs.MayGoOn(t.Context(), &State{ID: make([]byte, 16)}, false); !errors.As(err, &refused) || !strings.Contains(refused.StateRefused(), "it is not known") {
-		t.Errorf("got %v", err)
+	for _, st := range []State{{Until: 7, End: 9}, {Until: 9, End: 7}} {
+		st.ID = make([]byte, 16)
+		if err := rs.MayGoOn(t.Context(), &st, false); !errors.As(err, &refused) || !strings.Contains(refused.StateRefused(), "it is not known") || until.Unix() != 7 {
+			t.Errorf("got %v, kept until %v, want it kept until second 7", err, until)
+		}
+	}
+}
+
+// A state of a call that waits is for the process where it waits. One of a call that runs again is so, too, if it says that, and is good once.
+func TestWhereAStateGoesOn(t *testing.T) {
+	const once, over = "the requestState was used", "the call waits on another node, or is over"
+	for name, test := range map[string]struct {
+		process, node string
+		again, waits  bool
+		first, second string // what is refused; "" if the call goes on
+	}{
+		"anywhere":      {"", "", false, false, "", once},
+		"it waits here": {"here", "", false, true, "", ""}, // the ticket is good once, as Resume sees
+		"it waited here, and its tool does not wait now": {"here", "", false, false, over, over},
+		"it waits elsewhere":                             {"there", "", false, true, over, over},
+		"it waited on a node that is over":               {"there", "n", false, true, "its node has ended", "its node has ended"},
+		"it runs here again":                             {"here", "", true, false, "", once},
+		"it runs here again, and may wait":               {"here", "", true, true, "", once},
+		"it runs elsewhere again":                        {"there", "", true, false, over, over},
+	} {
+		rs := NewRounds(Limits{}, nil, nil)
+		st := &State{ID: make([]byte, 16), Until: time.Now().Unix() + 60, End: time.Now().Unix() + 60, Process: test.process, Node: test.node, Again: test.again}
+		if test.process == "here" {
+			st.Process = rs.process
+		}
+		for i, want := range []string{test.first, test.second} {
+			err := rs.MayGoOn(t.Context(), st, test.waits)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s, %d: got %v, want %q", name, i, err, want)
+			}
+		}
+		rs.end(nil)
 	}
 }

@@ -181,7 +181,7 @@ func (w *Waiting) park(asked *Parked) (any, *protocol.InputRequired, error) {
 	next := w.State()
 	// The process is what sends each later round here: MayGoOn refuses this state in any other one, where nobody
 	// waits.
-	next.ID, next.Process, next.Asked = newID(), cs.process, make(map[string]Digest)
+	next.Process, next.Asked = cs.process, make(map[string]Digest)
 	for key := range open {
 		next.Asked[key] = Digest{} // the digest is not needed, because this node stores the question itself
 	}
