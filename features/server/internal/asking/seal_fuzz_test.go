@@ -99,6 +99,7 @@ func TestKeysAreDerivedOnce(t *testing.T) {
 		func() { secrets = secrets[:1] },
 		func() { secrets = append(secrets, secrets[0]) },
 		func() { secrets[0] = append(secrets[0], 0) },
+		func() { secrets[0][0]++ }, // in place: what was derived is of a copy
 	} {
 		before := now()
 		change()
