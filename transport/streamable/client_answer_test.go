@@ -349,3 +349,87 @@ func TestDenialIsAStatusWhateverItsBody(t *testing.T) {
 		}
 	}
 }
+
+// cutOff closes the connection of a request after it has written a part of the response.
+func cutOff(w http.ResponseWriter, part string) {
+	connection, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		_, err = io.WriteString(connection, part)
+	}
+	if err != nil {
+		panic(err)
+	}
+	connection.Close()
+}
+
+// A failure says in words what the server has done, and wraps the error that it comes from.
+func TestWhatAFailureSays(t *testing.T) {
+	hungUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	refuses := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }
+	call, notified, begun := request(1, "ping", ""), notification("n"), request(1, "initialize", "")
+	for name, test := range map[string]struct {
+		frame  string
+		server http.HandlerFunc
+		says   string
+		wraps  error
+		unsent bool
+	}{
+		"hung up":              {call, hungUp, "the server closed the connection without a response: EOF", io.EOF, false},
+		"hung up, and no call": {notified, hungUp, "the server closed the connection without a response: EOF", io.EOF, false},
+		"a part of a header": {call, func(w http.ResponseWriter, _ *http.Request) { cutOff(w, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n") },
+			"the server closed the connection without a response: net/http: HTTP/1.x transport connection broken: unexpected EOF", io.ErrUnexpectedEOF, false},
+		"a part of a body": {call, func(w http.ResponseWriter, _ *http.Request) {
+			cutOff(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+		}, "streamable: read the response: unexpected EOF", io.ErrUnexpectedEOF, false},
+		"no message": {call, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
+			"HTTP status 202: a request was answered without a message", nil, false},
+		"JSON that was accepted only": {call, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusAccepted)
+		}, "HTTP status 202: a request was answered without a message", nil, false},
+		"a page": {call, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			io.WriteString(w, "<p>")
+		}, `HTTP status 200: a request was answered with "text/html", which is neither JSON nor an event stream`, nil, false},
+		"an empty body":          {call, answerJSON(""), "HTTP status 200: a request was answered with an empty body", nil, false},
+		"another answer":         {call, answerJSON(result(2)), "HTTP status 200: a request was answered with JSON that is not its response", nil, false},
+		"a refusal":              {call, refuses, "HTTP status 500: no", nil, false},
+		"a refusal, and no call": {notified, refuses, "HTTP status 500: no", nil, false},
+		"a refusal of the client": {call, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadRequest) },
+			"HTTP status 400: no", nil, true},
+		"a notification of the client": {notified, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadRequest) },
+			"HTTP status 400: no", nil, true},
+		"two sessions": {begun, func(w http.ResponseWriter, r *http.Request) {
+			w.Header()[headerSession] = []string{"s-1", "s-2"}
+			answerJSON(initializeResult)(w, r)
+		}, "streamable: the server gives 2 session ids", nil, false},
+		"a bad session": {begun, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(headerSession, "ä")
+			answerJSON(initializeResult)(w, r)
+		}, "streamable: the server's session id, of 2 bytes, is not visible ASCII of at most 1024", nil, false},
+		"a stream that ends": {request(1, "ping", modernMeta), func(w http.ResponseWriter, _ *http.Request) { stream(w, ": hello\n\n") },
+			"streamable: the stream of a request ended before its response: transport: peer closed the link", transport.ErrPeerClosed, false},
+		"a stream that breaks": {request(1, "ping", modernMeta), func(w http.ResponseWriter, r *http.Request) { stream(w, "data: "); hungUp(w, r) },
+			"streamable: the stream of a request ended before its response: unexpected EOF", io.ErrUnexpectedEOF, false},
+	} {
+		r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+			if body, _ := io.ReadAll(req.Body); len(body) > 0 {
+				test.server(w, req)
+			}
+		})
+		if r.send(1, test.frame); test.frame != notified {
+			r.link.Grant(1, 5)
+		}
+		r.await("the end of "+name, func() bool { return len(r.failed)+len(r.broken) > 0 })
+		var got transport.Failure
+		switch {
+		case len(r.failed) == 1 && len(r.broken) == 0:
+			got = r.failed[0]
+		case len(r.broken) == 1 && len(r.failed) == 0:
+			got = transport.Failure{Tag: 1, Err: r.broken[0].Reason}
+		}
+		if got.Tag != 1 || got.Err == nil || got.Err.Error() != test.says || test.wraps != nil && !errors.Is(got.Err, test.wraps) || got.Unsent != test.unsent {
+			t.Errorf("%s: got %+v, failures %+v, losses %+v; want %q, unsent: %t", name, got, r.failed, r.broken, test.says, test.unsent)
+		}
+	}
+}

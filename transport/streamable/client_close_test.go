@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // Close returns after its grace even if the server does not answer.
@@ -210,6 +211,71 @@ func TestTheGraceOfAClient(t *testing.T) {
 				}
 				<-time.NewTimer(time.Hour).C // what was late returns
 			})
+		})
+	}
+}
+
+// After a fallback, Close does not wait for messages that the older server has got, and names what does not return.
+//
+// Guarantees: G-0034.9
+func TestCloseAfterAFallbackDoesNotWait(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			refuse, accept := make(chan struct{}), make(chan struct{})
+			events, server := io.Pipe()
+			respond := func(req *http.Request, status int) (*http.Response, error) {
+				return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+			}
+			link, err := (&Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+				sent := []byte(nil)
+				if req.Body != nil {
+					sent, _ = io.ReadAll(req.Body)
+				}
+				switch {
+				case req.Method == http.MethodGet:
+					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {web.TypeEvents}}, Body: events, Request: req}, nil
+				case req.URL.Path == "/messages" && deaf && string(sent) == notification("n/3"):
+					<-time.NewTimer(time.Hour).C
+					return respond(req, http.StatusAccepted)
+				case req.URL.Path == "/messages":
+					return respond(req, http.StatusAccepted)
+				}
+				if string(sent) == initialize {
+					<-refuse
+					return respond(req, http.StatusNotFound)
+				}
+				<-accept
+				return respond(req, http.StatusAccepted)
+			})}}).Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &testReceiver{t: t, link: link, calls: make(chan struct{}, 1), changed: make(chan struct{}), opened: make(map[transport.Tag]transport.Stream)}
+			link.Bind(r)
+			r.request(1, 1, initialize)
+			r.send(0, notification("n/1")) // it is on its way, and keeps the next one
+			r.send(0, notification("n/2"))
+			close(refuse)
+			if _, err := io.WriteString(server, olderEndpoint); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			close(accept)
+			synctest.Wait()
+			r.send(0, notification("n/3"))
+			synctest.Wait()
+			began, grace, text, after := time.Now(), time.Second, "", time.Duration(0)
+			if deaf {
+				text, after = "sse: an HTTP request has not returned", 5700*time.Millisecond
+			}
+			said := ""
+			if err := r.link.Close(grace); err != nil {
+				said = err.Error()
+			}
+			if took := time.Since(began); said != text || took != after || len(r.loss().Unsent) > 0 {
+				t.Errorf("Close returned %q after %v, and unsent are %v; want %q after %v, and none", said, took, r.loss().Unsent, text, after)
+			}
+			<-time.NewTimer(time.Hour).C // what was deaf returns
 		})
 	}
 }

@@ -223,7 +223,7 @@ func TestProgramsHTTPClientIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := &http.Client{Transport: countingTripper{transportOf(t), &carried}, Jar: jar, Timeout: time.Nanosecond}
+	own := &http.Client{Transport: countingTripper{transportOf(t), &carried, func() { t.Error("the link has closed the program's connections") }}, Jar: jar, Timeout: time.Nanosecond}
 	r := open(t, &Client{URL: url, HTTP: own})
 	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
 	r.send(0, initialized)
@@ -240,7 +240,11 @@ func TestProgramsHTTPClientIsUsed(t *testing.T) {
 type countingTripper struct {
 	http.RoundTripper
 	count *atomic.Int64
+	close func() // called when idle connections are to be closed
 }
+
+// CloseIdleConnections is called by http.Client.
+func (c countingTripper) CloseIdleConnections() { c.close() }
 
 func (c countingTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.count.Add(1)

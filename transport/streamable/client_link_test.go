@@ -111,6 +111,30 @@ func TestRequestsNameTheirLegacySession(t *testing.T) {
 	}
 }
 
+// A server that names no session gets the revision only, and only if it is one; it has no session that Close could delete.
+func TestASessionWithoutAnID(t *testing.T) {
+	for version, named := range map[string]string{"2025-11-25": "2025-11-25", "2025-11-25-and-more": "", "a b": "", "ä": "", "": ""} {
+		s := new(legacyServer)
+		r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+			if len(s.log()) == 0 {
+				s.note("initialize")
+				answerJSON(strings.Replace(initializeResult, "2025-11-25", version, 1))(w, req)
+				return
+			}
+			s.ServeHTTP(w, req)
+		})
+		r.request(1, 1, request(1, "initialize", ""))
+		r.frame(0)
+		r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+		if err := r.link.Close(hangGuard); err != nil {
+			t.Error(err)
+		}
+		if got, want := s.log(), []string{"initialize", "POST tools/call  " + named}; !slices.Equal(got, want) {
+			t.Errorf("%q: the server saw %q, want %q", version, got, want)
+		}
+	}
+}
+
 // An error begins no session, even if its response names one.
 func TestAnErrorBeginsNoSession(t *testing.T) {
 	fault := `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}`
@@ -174,7 +198,7 @@ func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	})
 	before := r.request(1, 1, request(1, "ping", ""))
 	r.wantFrame(0, before, result(1), true)
-	r.send(0, notification("n/1"))
+	r.send(1, notification("n/1"))
 	r.send(2, notification("n/2"))
 	after := r.request(3, 1, request(3, "ping", ""))
 	receive(t, "the first notification", first)
@@ -283,10 +307,14 @@ func TestFullQueueIsBusyAndThenWritable(t *testing.T) {
 
 // Send refuses a frame above the limit.
 func TestSendRefusesWhatItCannotCarry(t *testing.T) {
-	r := open(t, &Client{URL: "http://host/", MaxFrame: 100})
+	r := open(t, &Client{MaxFrame: 100, URL: serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })})
+	r.send(1, notification(strings.Repeat("n", 100-len(notification("")))))
 	var oversized *transport.OversizedError
-	if err := r.link.Send(transport.Outbound{Frame: make([]byte, 101)}); !errors.As(err, &oversized) || oversized.Limit != 100 {
-		t.Errorf("oversized: %v, want a *transport.OversizedError and oversized.Limit == 100", err)
+	if err := r.link.Send(transport.Outbound{Frame: make([]byte, 101)}); !errors.As(err, &oversized) || *oversized != (transport.OversizedError{Limit: 100, Size: 101}) {
+		t.Errorf("oversized: %v, want a *transport.OversizedError with the limit 100 and the size 101", err)
+	}
+	if err := r.link.Close(hangGuard); err != nil || len(r.failed) > 0 {
+		t.Errorf("Close returned %v, and failed %+v; want a message of 100 bytes sent", err, r.failed)
 	}
 }
 
@@ -427,7 +455,7 @@ func TestARequestEndedInTheQueueDelaysNoClose(t *testing.T) {
 // Guarantees: G-0008.2
 func TestDefaultLimitOfAFrame(t *testing.T) {
 	const limit = 16 << 20
-	r := open(t, &Client{URL: serve(t, answerJSON(result(1)))})
+	r := open(t, &Client{URL: serve(t, answerJSON(result(1))), MaxFrame: -1})
 	err := r.link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)})
 	var oversized *transport.OversizedError
 	if !errors.As(err, &oversized) || oversized.Limit != limit {

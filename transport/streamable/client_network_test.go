@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -28,8 +29,9 @@ func TestNetworkOfALink(t *testing.T) {
 		r := open(t, &Client{URL: server.URL, HTTP: &http.Client{Transport: server.Client().Transport}})
 		known := func(want transport.Network) {
 			t.Helper()
-			if got := transport.LinkTraitsOf(r.link).Network; got != want {
-				t.Errorf("HTTP %s: got the network %+v, want %+v", version, got, want)
+			got := transport.LinkTraitsOf(r.link)
+			if got.LastRead = (time.Time{}); got != (transport.LinkTraits{Network: want, RequestPerMessage: true, RecordsReads: true}) {
+				t.Errorf("HTTP %s: got the traits %+v, want a request for each message, a record of what is read, and the network %+v", version, got, want)
 			}
 		}
 		known(transport.Network{})

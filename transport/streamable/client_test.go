@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,33 @@ func TestOpenRefusesInvalidURLs(t *testing.T) {
 		if !errors.As(err, &wrong) || wrong.Unwrap() == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want a *transport.URLError, wrong.Unwrap() != nil and no %q in it", url, err, "secret")
 		}
+		if checked := (&Client{URL: url}).Check(); checked == nil || checked.Error() != err.Error() {
+			t.Errorf("%q: Check returned %v, want what Open returns: %v", url, checked, err)
+		}
+	}
+}
+
+// Open fails if its context has ended, and Check finds nothing wrong with a good URL.
+func TestOpenFailsIfItsContextHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := &Client{URL: "http://host/"}
+	if link, err := c.Open(ctx); link != nil || err != context.Canceled {
+		t.Errorf("got %v and %v, want no link and %v", link, err, context.Canceled)
+	}
+	if err := c.Check(); err != nil {
+		t.Errorf("Check returned %v, want nothing wrong", err)
+	}
+}
+
+// A URL may end its host with a colon. Its requests then go to the port of its scheme.
+func TestURLWithAnEmptyPort(t *testing.T) {
+	r := open(t, &Client{URL: "http://host:/mcp?key=1", HTTP: &http.Client{Transport: tripperFunc(func(req *http.Request) (*http.Response, error) {
+		return nil, fmt.Errorf("asked %s, named %s", req.URL, req.Host)
+	})}})
+	r.call(1, 1)
+	if f := r.failure(0); f.Err.Error() != "asked http://host/mcp?key=1, named host" {
+		t.Errorf("got %v, want the host without a colon", f.Err)
 	}
 }
 

@@ -218,26 +218,26 @@ func TestChecksOfMirrors(t *testing.T) {
 		wrong string // empty if it is accepted
 	}{
 		{call, []string{version, method, name}, ""},
-		{call, []string{method, name}, headerVersion + " is missing"},
+		{call, []string{method, name}, headerVersion + ` is missing: the message has "2026-07-28"`},
 		{call, []string{"Mcp-Protocol-Version: 2025-11-25", method, name}, headerVersion + ` is "2025-11-25", but the message has "2026-07-28"`},
 		{call, []string{version, version, method, name}, headerVersion + " is given 2 times"},
-		{call, []string{version, name}, headerMethod + " is missing"},
-		{call, []string{version, listing, name}, headerMethod + ` is "tools/list"`},
-		{call, []string{version, method}, headerName + " is missing"},
-		{call, []string{version, method, "Mcp-Name: e"}, headerName + ` is "e"`},
-		{call, []string{version, method, "Mcp-Name: =?base64?!?="}, "cannot be decoded"},
-		{call, []string{listing, name}, headerVersion}, // the first wrong header is named
+		{call, []string{version, name}, headerMethod + ` is missing: the message has "tools/call"`},
+		{call, []string{version, listing, name}, headerMethod + ` is "tools/list", but the message has "tools/call"`},
+		{call, []string{version, method}, headerName + ` is missing: the message has "é"`},
+		{call, []string{version, method, "Mcp-Name: e"}, headerName + ` is "e", but the message has "é"`},
+		{call, []string{version, method, "Mcp-Name: =?base64?!?="}, headerName + ` is "=?base64?!?=", which cannot be decoded: the message has "é"`},
+		{call, []string{listing, name}, headerVersion + ` is missing: the message has "2026-07-28"`}, // the first wrong header is named
 		{nameless, []string{version, method}, ""},
-		{nameless, []string{version, method, name}, headerName + ` is "é"`},
+		{nameless, []string{version, method, name}, headerName + ` is "é", but the message has ""`},
 		{list, []string{version, listing}, ""},
 		{list, []string{version, listing, name}, ""}, // no name to mirror
-		{list, []string{version}, headerMethod},
+		{list, []string{version}, headerMethod + ` is missing: the message has "tools/list"`},
 		{notified, []string{version}, ""},
-		{notified, []string{version, method}, headerMethod},
+		{notified, []string{version, method}, headerMethod + ` is "tools/call", but the message has "notifications/a"`},
 		{notified, []string{version, "Mcp-Method: notifications/a"}, ""},
-		{notified, nil, headerVersion},
+		{notified, nil, headerVersion + ` is missing: the message has "2026-07-28"`},
 		{old, []string{listing}, ""}, // refused by another check
-		{old, []string{version, method}, headerMethod},
+		{old, []string{version, method}, headerMethod + ` is "tools/call", but the message has "tools/list"`},
 	} {
 		b := &body{frame: []byte(test.frame)}
 		if refused := b.decode(); refused != nil {
@@ -248,7 +248,7 @@ func TestChecksOfMirrors(t *testing.T) {
 			status = 0
 		}
 		wantRefusal(t, test.frame+" with "+strings.Join(test.lines, ", "), refused, status, test.wrong)
-		if refused != nil && (refused.code != protocol.CodeHeaderMismatch || refused.id != b.requestID()) {
+		if refused != nil && (refused.text != test.wrong || refused.code != protocol.CodeHeaderMismatch || refused.id != b.requestID()) {
 			t.Errorf("%s: got %+v", test.frame, refused)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -82,7 +83,7 @@ func gateCases() []gateCase {
 		{what: "its client accepts JSON and events", header: header{"Accept: text/html"}, want: verdict{406, 0}},
 		{what: "its body is not announced as too large", body: strings.Repeat(" ", 2000), want: tooLarge},
 		{what: "its sender is established, and its session is at this node", body: list, options: func(o *HandlerOptions) {
-			o.Check = func(*http.Request) (Caller, *Denial) { return nil, &Denial{Status: 401} }
+			o.Check = func(*http.Request) (Caller, *Denial) { return nil, &Denial{Status: 401, Text: "log in"} }
 		}, want: verdict{401, 0}},
 		{what: "its body arrives, and is a message or a batch", body: "{", want: verdict{400, -32700}},
 		{what: "it is no batch", body: "[" + modernList + "]", header: mirrored, want: bad},
@@ -139,11 +140,50 @@ func gateCases() []gateCase {
 	}
 }
 
+// gateTexts are what the checks say to whom they refuse; of a body that cannot be decoded, the beginning.
+var gateTexts = map[string]string{
+	"the handler is open, or another node takes its place":                         "overloaded: shutting down",
+	"no browser sends it for a page of another site, or under a rebound host name": "origin not allowed",
+	"its method is one of these":                                                   "method not allowed",
+	"it belongs to a session":                                                      "method not allowed",
+	"it has no body, for whose end net/http would wait":                            "a GET has no body",
+	"its body is JSON":                                                             "Content-Type must be application/json",
+	"its client accepts JSON and events":                                           "Accept must include application/json and text/event-stream",
+	"its body is not announced as too large":                                       "the body is above the limit of 1000 bytes",
+	"its sender is established, and its session is at this node":                   "log in",
+	"its body arrives, and is a message or a batch":                                "jsonrpc: parse error",
+	"it is no batch":                                                     "a batch is not accepted here",
+	"it is no response":                                                  "a response is not accepted here",
+	"it names its revision":                                              "_meta: io.modelcontextprotocol/protocolVersion is missing",
+	"its headers say the same as its body":                               `Mcp-Protocol-Version is missing: the message has "2026-07-28"`,
+	"initialize names no session":                                        "initialize begins a session: Mcp-Session-Id must not be sent",
+	"no session is named, because there are none":                        "session not found",
+	"initialize is not too large to be kept":                             "initialize is above the limit of 65536 bytes",
+	"a session is named":                                                 "Mcp-Session-Id is missing: initialize first",
+	"the session is here, and is the sender's, and so is its revision":   "session not found",
+	"its revision has sessions":                                          otherRevision,
+	"its client accepts events":                                          "Accept must include text/event-stream",
+	"there are GET streams of sessions, or it comes back for a response": "method not allowed",
+	"its Last-Event-ID is one":                                           "Last-Event-ID is no event id of this server",
+	"it is no batch, unless the revision is 2025-03-26":                  "a batch is not accepted here",
+	"if it is a batch, that can be read":                                 "jsonrpc: parse error",
+	"its response need not be a stream, if there are none":               "this endpoint answers with JSON only, and subscriptions/listen needs a stream of events",
+	"the node that it names, if that is another one, does not serve it":  "the node of the request cannot be reached",
+	"its sender may do this":                                             "not this",
+	"there is a server for it":                                           "there is no such server",
+	"its link is open, and speaks its revision":                          "overloaded: shutting down",
+	"there is room to serve it, and for its answer":                      "overloaded: too many answers are not read",
+}
+
+const otherRevision = `Mcp-Protocol-Version is "1999-01-01": supported with a session are 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25`
+
 // restricted is a caller who may do nothing.
 type restricted struct{}
 
-func (restricted) Identity() string        { return "" }
-func (restricted) Allow(Operation) *Denial { return &Denial{Status: http.StatusForbidden} }
+func (restricted) Identity() string { return "" }
+func (restricted) Allow(Operation) *Denial {
+	return &Denial{Status: http.StatusForbidden, Text: "not this"}
+}
 
 // Each check of the table refuses what it says, with one of the responses that it says. Nothing is left behind by a request that was
 // refused.
@@ -190,6 +230,20 @@ func TestTheGateRefusesAsItsTableSays(t *testing.T) {
 			t.Errorf("%s: got %+v by %+v, want %+v", test.what, refused, by, test.want)
 		} else if allowed := append(by.may, verdict{by.status, by.code}); !slices.Contains(allowed, test.want) && !slices.Contains(allowed, denied) {
 			t.Errorf("%s: refused with %+v, and the table says %+v", test.what, test.want, allowed)
+		}
+		if refused != nil {
+			text, _, _ := strings.Cut(refused.text, ": jsontext")
+			wants := gateTexts[test.what]
+			if method == "DELETE" && test.want == bad {
+				wants = otherRevision
+			}
+			var id jsonrpc.ID // of the request, once it was read, if the response can name it
+			if m, err := jsonrpc.Decode([]byte(test.body), jsonrpc.Limits{}); err == nil && m.Kind == jsonrpc.KindRequest && a.body != nil && refused.code != 0 {
+				id = m.ID
+			}
+			if text != wants || refused.id != id || refused.denied != (refused.status == 401 || refused.status == 403) || refused.again != (test.want == busy) {
+				t.Errorf("%s: got %+v, want %q by the id %v", test.what, refused, wants, id)
+			}
 		}
 		made[test.what] = true
 		if a.leave(); a.link != nil || h.bodies.held() != 0 {

@@ -113,7 +113,7 @@ func TestAForeignRequestIsNoUseOfASession(t *testing.T) {
 	inBubble(t, HandlerOptions{Identify: byUser}, false, func(t *testing.T, b *bench) {
 		session, p := b.begin(userHeader("ada"))
 		link := p.link.(*serverLink)
-		if status, _ := b.ask(session, userHeader("eve")); status != http.StatusForbidden || link.use.confirmed {
+		if status, text := b.ask(session, userHeader("eve")); status != http.StatusForbidden || text != "the session belongs to another identity\n" || link.use.confirmed {
 			t.Errorf("got %d, and the session counts as used: %t; want 403 and false", status, link.use.confirmed)
 		}
 		if b.ask(session, userHeader("ada")); !link.use.confirmed {
@@ -309,8 +309,8 @@ func TestAGetWithABodyOfUnknownLength(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		w := httptest.NewRecorder()
-		if b.handler.ServeHTTP(w, r.WithContext(ctx)); w.Code != http.StatusBadRequest {
-			t.Errorf("got %d, want 400", w.Code)
+		if b.handler.ServeHTTP(w, r.WithContext(ctx)); said(w) != `400 "" a GET has no body` {
+			t.Errorf("got %s, want 400", said(w))
 		}
 	})
 }

@@ -302,7 +302,7 @@ func TestARequestIsSmallerThanAResponse(t *testing.T) {
 	if r := s.post(padded(4<<20), session); r.status != 200 {
 		t.Errorf("4 MiB: got status %d, want 200", r.status)
 	}
-	s.post(padded(4<<20+1), session).wantError(t, 413, -32600, "")
+	s.post(padded(4<<20+1), session).wantError(t, 413, -32600, "", "the body is above the limit of 4194304 bytes")
 	p := s.peer(t, 0)
 	held := s.pending(s.ctx, `{"jsonrpc":"2.0","id":6,"method":"hold"}`, session)
 	p.awaitReceived(t, 3)
@@ -321,7 +321,7 @@ func TestInitializeIsLimited(t *testing.T) {
 	if r := s.post(paddedInitialize(64 << 10)); r.status != 200 {
 		t.Errorf("64 KiB: got %+v, want 200", r)
 	}
-	s.post(paddedInitialize(64<<10+1)).wantError(t, 413, -32600, "1")
+	s.post(paddedInitialize(64<<10+1)).wantError(t, 413, -32600, "1", "initialize is above the limit of 65536 bytes")
 	if s.links() != 1 {
 		t.Errorf("%d links were accepted", s.links())
 	}

@@ -173,7 +173,7 @@ func TestACheckWithoutACallerIsRefused(t *testing.T) {
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	if w.Code != http.StatusInternalServerError || strings.Count(log.String(), "Check has returned neither") != 1 {
+	if said(w) != `500 "" the caller is not known` || strings.Count(log.String(), "Check has returned neither") != 1 {
 		t.Errorf("got status %d and the log %q", w.Code, log.String())
 	}
 }
@@ -224,6 +224,22 @@ func TestSessionOfAnotherUserIsUnknown(t *testing.T) {
 	}
 }
 
+// The name of an operation is that of the tool, prompt, resource or task that it is about.
+func TestNamesOfOperations(t *testing.T) {
+	const params = `{"name":"a","uri":"x:b","taskId":"c","cursor":"d"}`
+	for method, want := range map[string]string{
+		"tools/call": "a", "prompts/get": "a", "resources/read": "x:b", "tasks/get": "c", "tasks/cancel": "c", "tasks/update": "c",
+		"tools/list": "", "resources/subscribe": "", "no/such": "",
+	} {
+		if got := (Operation{Method: method, Params: []byte(params)}).Name(); got != want {
+			t.Errorf("%s: got the name %q, want %q", method, got, want)
+		}
+		if got := (Operation{Method: method}).Name(); got != "" {
+			t.Errorf("%s without params: got the name %q, want none", method, got)
+		}
+	}
+}
+
 // If a caller may not use an operation of a batch, nothing of the batch is delivered.
 //
 // Guarantees: G-0046.8
@@ -247,7 +263,7 @@ func TestOperationsAreAllowedBeforeDelivery(t *testing.T) {
 		"stateless":           {stateless, stateless.post(denied, "Authorization: ada")},
 		"its batch":           {stateless, stateless.post("["+echoBody+","+denied+"]", "Authorization: ada")},
 	} {
-		if sent.status != http.StatusForbidden || sent.header.Get("Www-Authenticate") != "more" {
+		if sent.status != http.StatusForbidden || sent.header.Get("Www-Authenticate") != "more" || !strings.HasPrefix(sent.body, "not ") {
 			t.Errorf("%s: got %+v", name, sent.reply)
 		}
 		if served, _ := sent.took(); len(served) != 0 {

@@ -65,7 +65,7 @@ func TestASessionStaysWithItsAcceptor(t *testing.T) {
 		}
 	}
 	for _, nobody := range []string{"none", "typed nil"} {
-		s.post(initializeBody("2025-11-25"), "X-Server: "+nobody).wantError(t, 404, -32600, "1")
+		s.post(initializeBody("2025-11-25"), "X-Server: "+nobody).wantError(t, 404, -32600, "1", "there is no such server")
 	}
 	if a.links() != 1 || b.links() != 1 || s.links() != 0 {
 		t.Errorf("got %d, %d and %d links, want a.links() == 1, b.links() == 1 and s.links() == 0", a.links(), b.links(), s.links())
@@ -88,7 +88,7 @@ func TestAModernMessageGoesToItsAcceptor(t *testing.T) {
 		}
 	}
 	for _, nobody := range []string{"none", "typed nil"} {
-		s.modern("echo", "", "X-Server: "+nobody).wantError(t, 404, -32600, "7")
+		s.modern("echo", "", "X-Server: "+nobody).wantError(t, 404, -32600, "7", "there is no such server")
 	}
 	if a.links() != 1 || b.links() != 1 || s.links() != 0 {
 		t.Errorf("got %d, %d and %d links, want a.links() == 1, b.links() == 1 and s.links() == 0", a.links(), b.links(), s.links())
@@ -213,8 +213,8 @@ func TestClosedHandlerRefuses(t *testing.T) {
 	if err := s.handler.Close(time.Second); err != nil {
 		t.Fatal(err)
 	}
-	s.receive(held).wantError(t, 503, -32603, `"h"`)
-	s.post(echoBody, session).wantError(t, 503, -32050, "")
+	s.receive(held).wantError(t, 503, -32603, `"h"`, "the session has ended before the response came")
+	s.post(echoBody, session).wantError(t, 503, -32050, "", "overloaded: shutting down")
 	if r := s.do("PUT", "", nil); r.status != 503 {
 		t.Errorf("got status %d, want 503", r.status)
 	}
@@ -281,10 +281,10 @@ func TestAcceptMayRefuse(t *testing.T) {
 			defer server.Close()
 			defer h.Close(0)
 			s := &site{t: t, handler: h, server: server, ctx: t.Context()}
-			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32050, "1")
-			s.modern("echo", "").wantError(t, 503, -32050, "7")
+			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32050, "1", "overloaded: shutting down")
+			s.modern("echo", "").wantError(t, 503, -32050, "7", "overloaded: shutting down")
 			h.options.Stateless = true
-			s.post(echoBody).wantError(t, 503, -32050, "5")
+			s.post(echoBody).wantError(t, 503, -32050, "5", "overloaded: shutting down")
 			if n := len(h.table.sessions); n != 0 {
 				t.Errorf("%d sessions are left", n)
 			}
@@ -309,8 +309,8 @@ func TestAnAcceptorThatCannotBeCompared(t *testing.T) {
 	s := newSite(t, HandlerOptions{Choose: func(*http.Request) transport.Acceptor {
 		return acceptFunc(func(transport.Link) { t.Error("the acceptor got a link, want none") })
 	}})
-	s.modern("echo", "").wantError(t, 500, jsonrpc.CodeInternalError, "7")
-	s.post(initializeBody("2025-11-25")).wantError(t, 500, jsonrpc.CodeInternalError, "1")
+	s.modern("echo", "").wantError(t, 500, jsonrpc.CodeInternalError, "7", "the server chosen for this request cannot be compared")
+	s.post(initializeBody("2025-11-25")).wantError(t, 500, jsonrpc.CodeInternalError, "1", "the server chosen for this request cannot be compared")
 }
 
 // With Choose, NewHandler needs no Acceptor: the handler refuses a request for which there is none, and shuts down. Without Choose it panics.

@@ -12,6 +12,16 @@ import (
 	"time"
 )
 
+// said returns what a response says: its status, Retry-After and its body.
+func said(w *httptest.ResponseRecorder) string {
+	return fmt.Sprintf("%d %q %s", w.Code, w.Header().Get("Retry-After"), strings.TrimSpace(w.Body.String()))
+}
+
+// saysBusy is what a response says to a request that may be sent again; id is its member in the JSON, or empty.
+func saysBusy(id, text string) string {
+	return fmt.Sprintf(`503 "1" {"jsonrpc":"2.0",%s"error":{"code":-32050,"message":%q}}`, id, text)
+}
+
 // An Auditor hears of every refusal from where the request came and, as far as they were established, who has sent it and which
 // messages it has brought.
 //

@@ -102,7 +102,7 @@ func TestSessionsInUseLeaveRoomForOthers(t *testing.T) {
 		for range want {
 			streams = append(streams, s.get(s.initialize("2025-11-25", userHeader(hostile[n])), userHeader(hostile[n])))
 		}
-		s.post(initializeBody("2025-11-25"), userHeader(hostile[n])).wantError(t, 503, -32050, "1")
+		s.post(initializeBody("2025-11-25"), userHeader(hostile[n])).wantError(t, 503, -32050, "1", "overloaded: no more sessions are possible now")
 	}
 	for n := range 22 {
 		s.initialize("2025-11-25", userHeader(fmt.Sprint("good ", n)))

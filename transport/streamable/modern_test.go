@@ -133,11 +133,11 @@ func TestModernHeadersMirrorTheMessage(t *testing.T) {
 func TestModernRefusals(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	lines := modernHeader("echo")
-	s.post(`{"jsonrpc":"2.0","id":5,"result":1}`, lines...).wantError(t, 400, -32600, "")
-	s.post(`{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":""}}`, lines...).wantError(t, 400, -32600, "")
-	s.post(`[`+modernBody("echo", "")+`]`, lines...).wantError(t, 400, -32600, "")
-	s.post(`[`+modernBody("echo", "")+`]`).wantError(t, 400, -32600, "")
-	s.post(echoBody, lines...).wantError(t, 400, -32602, "5") // only the headers are modern
+	s.post(`{"jsonrpc":"2.0","id":5,"result":1}`, lines...).wantError(t, 400, -32600, "", "a response is not accepted here")
+	s.post(`{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":""}}`, lines...).wantError(t, 400, -32600, "", "a response is not accepted here")
+	s.post(`[`+modernBody("echo", "")+`]`, lines...).wantError(t, 400, -32600, "", "a batch is not accepted here")
+	s.post(`[`+modernBody("echo", "")+`]`).wantError(t, 400, -32600, "", "Mcp-Session-Id is missing: initialize first")
+	s.post(echoBody, lines...).wantError(t, 400, -32602, "5", "_meta: io.modelcontextprotocol/protocolVersion is missing") // only the headers are modern
 	if s.links() != 0 {
 		t.Errorf("got %d links, want 0", s.links())
 	}

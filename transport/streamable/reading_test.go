@@ -85,6 +85,11 @@ func (m *readingBudget) request(from *dripBody) *http.Request {
 	return r
 }
 
+// readingTexts are the beginnings of what a client hears whose body was not read.
+var readingTexts = map[int]string{
+	400: "", 408: "the body did not arrive in time", 413: "the body is above the limit of ", 503: "overloaded: too much is waiting to be served",
+}
+
 // read reads a body, and returns the status (200 if it was read) and the time it took.
 func (m *readingBudget) read(from *dripBody, checks time.Duration) (b *body, status int, took time.Duration) {
 	begun := time.Now()
@@ -93,6 +98,9 @@ func (m *readingBudget) read(from *dripBody, checks time.Duration) (b *body, sta
 	pass(checks)
 	b, refused := m.bodyBudget.read(from, r, expected, &transport.Origin{RemoteAddr: "192.0.2.1:1"})
 	if refused != nil {
+		if text, known := readingTexts[refused.status]; !known || !strings.HasPrefix(refused.text, text) {
+			m.t.Errorf("status %d says %q, want %q", refused.status, refused.text, text)
+		}
 		return nil, refused.status, time.Since(begun)
 	}
 	return b, 200, time.Since(begun)

@@ -275,7 +275,7 @@ func TestRequestsThatWaitForRoomGiveUp(t *testing.T) {
 		<-second
 		refused, third := b.serve(t.Context(), "POST", huge, modernHeader("hold")...)
 		b.handler.stop()
-		if <-third; refused.Code != 503 || time.Since(begun) > 0 {
+		if <-third; said(refused) != saysBusy(`"id":7,`, "overloaded: shutting down") || time.Since(begun) > 0 {
 			t.Errorf("got %d when the handler stops, after %v, want 503 at once, as for a client that leaves", refused.Code, time.Since(begun))
 		}
 		if got := p.count(func(p *peer) int { return len(p.received) }); got != 1 {
@@ -298,7 +298,7 @@ func TestTheLargestRequestIsServedBesideOthers(t *testing.T) {
 			w, done := b.serve(t.Context(), "POST", listen, append(modernHeader("subscriptions/listen"), userHeader(fmt.Sprint(user)))...)
 			if !wait.IsClosed(done) {
 				opened++
-			} else if w.Code != 503 || !strings.Contains(w.Body.String(), "-32050") {
+			} else if said(w) != saysBusy(`"id":7,`, "overloaded: too much is being served") {
 				t.Fatalf("got %d %s", w.Code, w.Body)
 			}
 		}
@@ -319,7 +319,7 @@ func TestTheLargestRequestIsServedBesideOthers(t *testing.T) {
 			t.Error("a smaller request waits for those that are larger")
 		}
 		begun := time.Now()
-		if <-done; waits.Code != 503 || time.Since(begun) > requestPatience {
+		if <-done; said(waits) != saysBusy(`"id":7,`, "overloaded: too much is being served") || time.Since(begun) > requestPatience {
 			t.Errorf("another of the largest: got %d after %v, want 503 within %v", waits.Code, time.Since(begun), requestPatience)
 		}
 	})
@@ -335,7 +335,7 @@ func TestRequestsThatAreNotServedHoldNoRoom(t *testing.T) {
 		refused, second := b.serve(t.Context(), "POST", huge, session)
 		b.peer(t, 0).link.Close(0)
 		<-first
-		if <-second; refused.Code != 503 {
+		if <-second; said(refused) != saysBusy(`"id":5,`, "overloaded: shutting down") {
 			t.Errorf("got %d %s", refused.Code, refused.Body)
 		}
 		b.handler.served.wantHeld(t, 0)

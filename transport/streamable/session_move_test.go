@@ -207,7 +207,7 @@ func TestMovedSessionEndsHere(t *testing.T) {
 		}
 		<-listened
 		<-called
-		if call.Code != http.StatusServiceUnavailable || call.Header().Get("Retry-After") != "" {
+		if said(call) != `503 "" {"jsonrpc":"2.0","id":5,"error":{"code":-32603,"message":"the session has ended before the response came"}}` {
 			t.Errorf("the call got %d %v, want 503, not to be repeated", call.Code, call.Header())
 		}
 		if listener.Code != http.StatusOK {
@@ -241,8 +241,8 @@ func TestMovedSessionIsNotUnknown(t *testing.T) {
 		l := b.handler.table.find(session)
 		defer b.handler.table.leave(l)
 		l.beginEnd(transport.ErrSessionMoved)
-		if w := b.send("POST", session); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("got %d %v, want 503 with Retry-After: 1", w.Code, w.Header())
+		if w := b.send("POST", session); said(w) != saysBusy(`"id":5,`, "the session is not available at the moment") {
+			t.Errorf("got %s, want 503 with Retry-After: 1", said(w))
 		}
 		l.listed.remove(l, transport.ErrSessionMoved)
 		l.recv.Lose(transport.Loss{Reason: transport.ErrSessionMoved})
@@ -260,8 +260,8 @@ func TestMovedSessionIsLostWhileItIsRestored(t *testing.T) {
 			b.handler.lost(session)
 			return nil
 		}
-		if w := b.send("POST", session); w.Code != http.StatusServiceUnavailable {
-			t.Errorf("got %d %s, want 503", w.Code, w.Body)
+		if w := b.send("POST", session); said(w) != saysBusy(`"id":5,`, "the session is not available at the moment") {
+			t.Errorf("got %s, want 503", said(w))
 		}
 		if loss := b.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrSessionMoved || b.handler.table.has(session) {
 			t.Errorf("got the reason %v, and the session is here: %t", loss.Reason, b.handler.table.has(session))

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -398,22 +399,23 @@ func TestRestoreAfterClose(t *testing.T) {
 // Guarantees: G-0073.5
 func TestRestoreSaysWhatTheStoreSays(t *testing.T) {
 	for name, c := range map[string]struct {
-		err    error
-		status int
-		again  bool
+		err  error
+		text string // "": the session is unknown
 	}{
-		"unknown":     {ErrNoSession, http.StatusNotFound, false},
-		"wrapped":     {fmt.Errorf("store: %w", ErrNoSession), http.StatusNotFound, false},
-		"elsewhere":   {&OwnedError{Node: "there"}, http.StatusServiceUnavailable, true},
-		"here":        {&OwnedError{Node: "here"}, http.StatusServiceUnavailable, true},
-		"unavailable": {errors.New("the disk is full"), http.StatusServiceUnavailable, true},
+		"unknown":     {ErrNoSession, ""},
+		"wrapped":     {fmt.Errorf("store: %w", ErrNoSession), ""},
+		"elsewhere":   {&OwnedError{Node: "there"}, "the session is not available at the moment"},
+		"here":        {&OwnedError{Node: "here"}, "the session is not available at the moment"},
+		"unavailable": {errors.New("the disk is full"), "overloaded: sessions cannot be restored now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 				store.taking = func(context.Context, string) error { return c.err }
 				for _, method := range []string{"POST", "GET", "DELETE"} {
-					if w := b.send(method, "x"); w.Code != c.status || (w.Header().Get("Retry-After") == "1") != c.again {
-						t.Errorf("%s: got %d %v, want %d, to be repeated: %t", method, w.Code, w.Header(), c.status, c.again)
+					unknown := fmt.Sprintf(`404 "" {"jsonrpc":"2.0",%s"error":{"code":-32600,"message":"session not found"}}`, map[string]string{"POST": `"id":5,`}[method])
+					want := cmp.Or(map[string]string{"": unknown}[c.text], saysBusy("", c.text))
+					if w := b.send(method, "x"); said(w) != want {
+						t.Errorf("%s: got %s, want %s", method, said(w), want)
 					}
 				}
 			})
@@ -470,7 +472,7 @@ func TestRestoreCountsAgainstTheLimits(t *testing.T) {
 			b.serve(t.Context(), "GET", "", headerSession+": "+session)
 		}
 		fourth := moved(t, store.shared, "")
-		if status, body := b.ask(fourth); status != http.StatusServiceUnavailable {
+		if status, body := b.ask(fourth); status != http.StatusServiceUnavailable || !strings.Contains(body, "overloaded: no more sessions are possible now") {
 			t.Errorf("with no idle session: got %d %s, want 503", status, body)
 		}
 		if _, owner, known := store.shared.record(fourth); owner != "" || !known {

@@ -85,7 +85,7 @@ func TestSessionLife(t *testing.T) {
 		if loss := p.awaitLoss(t); loss.Reason != transport.ErrPeerClosed {
 			t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrPeerClosed)
 		}
-		s.post(echoBody, session).wantError(t, 404, -32600, "5")
+		s.post(echoBody, session).wantError(t, 404, -32600, "5", "session not found")
 		if r := s.do("DELETE", "", header{session}); r.status != 404 {
 			t.Errorf("DELETE again: got %+v, want 404", r)
 		}
@@ -224,7 +224,7 @@ func TestDeliveredRequestIsNotRefusedAsUnknown(t *testing.T) {
 			waiting := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"not","method":"hold"}`, session)
 			p.await(t, "a stream", func(p *peer) bool { return len(p.opened) == 3 })
 			test.end(s, p, session)
-			s.receive(held).wantError(t, 503, -32603, `"delivered"`)
+			s.receive(held).wantError(t, 503, -32603, `"delivered"`, "the session has ended before the response came")
 			code := map[int]int64{404: -32600, 503: -32050}[test.undelivered]
 			s.receive(waiting).wantError(t, test.undelivered, code, `"not"`)
 		})
@@ -243,13 +243,13 @@ func TestSessionsAreBounded(t *testing.T) {
 	first, second := s.initialize("2025-06-18"), s.initialize("2025-06-18")
 	s.post(echoBody, first)
 	third := s.initialize("2025-06-18")
-	s.post(echoBody, second).wantError(t, 404, -32600, "5")
+	s.post(echoBody, second).wantError(t, 404, -32600, "5", "session not found")
 	if loss := s.peer(t, 1).awaitLoss(t); loss.Reason != transport.ErrSessionExpired {
 		t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrSessionExpired)
 	}
 	s.get(first)
 	listener := s.get(third)
-	s.post(initializeBody("2025-06-18")).wantError(t, 503, -32050, "1")
+	s.post(initializeBody("2025-06-18")).wantError(t, 503, -32050, "1", "overloaded: no more sessions are possible now")
 	if s.links() != 3 {
 		t.Errorf("got %d links, want 3", s.links())
 	}
@@ -260,7 +260,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		}
 	}
 	s.post(echoBody, first)
-	s.post(echoBody, third).wantError(t, 404, -32600, "5")
+	s.post(echoBody, third).wantError(t, 404, -32600, "5", "session not found")
 }
 
 // Links of clients without a session are removed first, because these clients lose
@@ -356,7 +356,7 @@ func TestClosedLinkAnswersItsRequests(t *testing.T) {
 	}
 	events.wantAbort() // its response was never sent
 	get.wantEnd()
-	s.receive(silent).wantError(t, 503, -32603, `"silent"`)
+	s.receive(silent).wantError(t, 503, -32603, `"silent"`, "the session has ended before the response came")
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
@@ -366,7 +366,7 @@ func TestClosedLinkAnswersItsRequests(t *testing.T) {
 	if err := p.link.Send(transport.Outbound{Stream: 3}); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Send returned %v, want %v", err, transport.ErrClosed)
 	}
-	s.post(echoBody, session).wantError(t, 404, -32600, "5")
+	s.post(echoBody, session).wantError(t, 404, -32600, "5", "session not found")
 }
 
 // Links of all kinds expire after the same idle time, in the order in which they became

@@ -12,6 +12,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // A site is a handler behind a real HTTP server.
@@ -138,8 +140,9 @@ func (s *site) modern(method, more string, lines ...string) reply {
 	return s.post(modernBody(method, more), modernHeader(method, lines...)...)
 }
 
-// wantError checks the JSON-RPC error in a body: its code, and its id as JSON.
-func (r reply) wantError(t testing.TB, status int, code int64, id string) {
+// wantError checks the JSON-RPC error in a body: its code, its id as JSON, and its text if one is given. Only what the handler or its server has
+// too much of is to be sent again.
+func (r reply) wantError(t testing.TB, status int, code int64, id string, text ...string) {
 	t.Helper()
 	var body struct {
 		ID    json.RawMessage
@@ -154,6 +157,12 @@ func (r reply) wantError(t testing.TB, status int, code int64, id string) {
 	}
 	if r.status != status || body.Error.Code != code || string(body.ID) != id {
 		t.Errorf("got status %d, body %s; want %d, code %d, id %q", r.status, r.body, status, code, id)
+	}
+	if again := r.header.Get("Retry-After"); (again == soon) != (code == jsonrpc.CodeOverloaded) || again != soon && again != "" {
+		t.Errorf("got Retry-After %q with the code %d", again, code)
+	}
+	if len(text) > 0 && body.Error.Message != text[0] {
+		t.Errorf("got the text %q, want %q", body.Error.Message, text[0])
 	}
 	if r.header.Get("Content-Type") != "application/json" || body.Error.Message == "" || len(r.body) > 1000 {
 		t.Errorf("got %q, %d bytes: %s", r.header.Get("Content-Type"), len(r.body), r.body)
