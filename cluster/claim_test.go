@@ -314,3 +314,28 @@ func TestRegistryOfACutOffNode(t *testing.T) {
 		registryLosesNames(t, a, b)
 	})
 }
+
+// TestCloseEndsAWaitForClaims checks that who waits with a claim, because the engine has lost those of others, is told at once that the node is closed.
+func TestCloseEndsAWaitForClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a := join(t, s, "a")
+		advance(time.Minute)
+		s.Wipe()
+		advance(time.Second)
+		result := make(chan error, 1)
+		go func() {
+			_, err := a.Claim(t.Context(), "srv.x", nil, func(error) {})
+			result <- err
+		}()
+		synctest.Wait()
+		if len(result) > 0 {
+			t.Fatalf("the claim does not wait: %v", <-result)
+		}
+		began := time.Now()
+		closeNode(t, a.Node)
+		if err := <-result; err == nil || time.Since(began) > time.Second {
+			t.Errorf("the claim ended %v after Close with %v", time.Since(began), err)
+		}
+	})
+}

@@ -2,6 +2,9 @@ package cluster_test
 
 import (
 	"errors"
+	"log/slog"
+	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,6 +240,44 @@ func TestEngineAway(t *testing.T) {
 		}
 		if b.Judge(was) != cluster.Dead {
 			t.Error("what a owned before may not be taken, although its lease has ended meanwhile")
+		}
+	})
+}
+
+// TestLogOfAnOutage checks that the log says of each lease once that it was not renewed, and once that it is lost. That a node which is
+// closed renews nothing any more is no news.
+func TestLogOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, o := clustertest.New(clustertest.Options{}), options("a")
+		var mu sync.Mutex
+		said := map[string]int{}
+		o.Log = slog.New(onRecord(func(r slog.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "key" {
+					said[r.Message+": "+a.Value.String()]++
+				}
+				return true
+			})
+		}))
+		a := joinWith(t, s, o, &cluster.Clock{})
+		a.claim(t, "srv.x")
+		a.engine.Cut()
+		advance(time.Minute)
+		const failed, lost = "cluster: a lease was not renewed: ", "cluster: a lease is lost: "
+		want := map[string]int{failed + "node.a": 1, failed + "srv.x": 1, lost + "node.a": 1, lost + "srv.x": 1}
+		if !maps.Equal(said, want) {
+			t.Errorf("the log says %v, want %v", said, want)
+		}
+		a.engine.Heal()
+		advance(10 * time.Second)
+		a.state(t, cluster.Ready)
+		a.engine.Faults(func(op clustertest.Operation) clustertest.Fault { return clustertest.Fault{Lose: op.Name == "update"} })
+		advance(5500 * time.Millisecond) // a renewal is under way
+		closeNode(t, a.Node)
+		if !maps.Equal(said, want) {
+			t.Errorf("of a node that is closed the log says %v, want no more than %v", said, want)
 		}
 	})
 }

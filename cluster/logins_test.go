@@ -51,7 +51,8 @@ func TestLoginsOfAClusterWithFaults(t *testing.T) {
 func TestLoginsSurviveInterruptions(t *testing.T) {
 	k := auth.Key{Resource: "https://example.com"}
 	for _, operation := range []string{"create", "update", "get"} {
-		for lost := range 4 { // which of them
+		for number := range 8 { // which of them, and whether the connection is lost, too
+			lost, cut := number/2, number%2 == 1
 			synctest.Test(t, func(t *testing.T) {
 				nodes, engines, _ := threeNodes(t)
 				counted := 0
@@ -59,8 +60,13 @@ func TestLoginsSurviveInterruptions(t *testing.T) {
 					if op.Name != operation {
 						return clustertest.Fault{}
 					}
-					counted++
-					return clustertest.Fault{LoseResult: counted == lost+1}
+					if counted++; counted != lost+1 {
+						return clustertest.Fault{}
+					}
+					if cut {
+						time.AfterFunc(time.Second/2, engines[0].Heal)
+					}
+					return clustertest.Fault{LoseResult: true, Cut: cut}
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -245,10 +251,75 @@ func TestALockIsGivenBackByWhoHasLeft(t *testing.T) {
 	})
 }
 
+// Whoever waits for a login that is locked for long gets it within half a second.
+//
+// Guarantees: G-0081.1
+func TestALongLockIsNoticedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, _ := threeNodes(t)
+		k, got := auth.Key{Resource: "https://example.com"}, make(chan error, 1)
+		var free, taken time.Time
+		err := nodes[0].Logins().Locked(t.Context(), k, func(e *auth.Entry) (*auth.Entry, error) {
+			go func() {
+				got <- nodes[1].Logins().Locked(t.Context(), k, func(e *auth.Entry) (*auth.Entry, error) { taken = time.Now(); return e, nil })
+			}()
+			rest(t, time.Minute)
+			free = time.Now()
+			return e, nil
+		})
+		if other := <-got; err != nil || other != nil || taken.Sub(free) > 600*time.Millisecond {
+			t.Errorf("%v, %v; the other one got it after %v", err, other, taken.Sub(free))
+		}
+	})
+}
+
+// An error of the store names the cluster and the server, or the issuer where there is no server, and keeps what the engine says. That of the
+// caller's function is returned as it is.
+//
+// Guarantees: G-0081.1
+func TestErrorsOfLogins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		logins, own := nodes[0].Logins(), errors.New("the program's own")
+		of := auth.Key{Resource: "https://mcp.example", Issuer: "https://as.example"}
+		if err := logins.Locked(t.Context(), of, func(*auth.Entry) (*auth.Entry, error) { return nil, own }); !errors.Is(err, own) || errors.As(err, new(*auth.StoreError)) {
+			t.Errorf("the function's error became %v", err)
+		}
+		if _, err := logins.Load(t.Context(), of); err != nil {
+			t.Error(err)
+		}
+		engines[0].Cut()
+		for k, path := range map[auth.Key]string{of: "cluster test: https://mcp.example", {Issuer: "https://as.example"}: "cluster test: https://as.example"} {
+			for name, call := range map[string]func(context.Context) error{
+				"Load": func(ctx context.Context) error { _, err := logins.Load(ctx, k); return err },
+				"Locked": func(ctx context.Context) error {
+					return logins.Locked(ctx, k, func(e *auth.Entry) (*auth.Entry, error) { return e, nil })
+				},
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond) // between two attempts
+				err := call(ctx)
+				cancel()
+				var store *auth.StoreError
+				if !errors.As(err, &store) || store.Path != path || !errors.Is(err, cluster.ErrUnavailable) {
+					t.Errorf("%s without the engine: %v, want that %s is unavailable", name, err, path)
+				}
+			}
+		}
+		engines[0].Heal()
+		rest(t, 5*time.Second)
+	})
+}
+
 // An older view of an entry is never what the next holder of a lock decides by.
 //
 // Guarantees: G-0081.1
 func TestLoginsAreNotDecidedByOldViews(t *testing.T) {
+	for name, unseen := range map[string]bool{"the second change is not seen": false, "no change is seen": true} {
+		t.Run(name, func(t *testing.T) { decideByAnOldView(t, unseen) })
+	}
+}
+
+func decideByAnOldView(t *testing.T, unseen bool) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, engines, _ := threeNodes(t)
 		k := auth.Key{Resource: "https://example.com"}
@@ -263,6 +334,12 @@ func TestLoginsAreNotDecidedByOldViews(t *testing.T) {
 				t.Error(err)
 			}
 			return before
+		}
+		if unseen {
+			if e, err := nodes[0].Logins().Load(t.Context(), k); e != nil || err != nil { // which makes the bucket
+				t.Fatal(e, err)
+			}
+			engines[1].Freeze()
 		}
 		set(nodes[0], "first")
 		engines[1].Freeze()

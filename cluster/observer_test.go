@@ -33,6 +33,12 @@ func TestObserver(t *testing.T) {
 			t.Error(err)
 		}
 		<-b.Draining()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := o.DrainNode(ctx, "nobody"); !errors.Is(err, cluster.ErrNoResponder) || time.Since(began) > time.Second {
+			t.Errorf("a node that does not live is asked for %v: %v", time.Since(began), err)
+		}
 		if len(a.Members()) != 2 {
 			t.Errorf("the members are %v", names(a.Members()))
 		}

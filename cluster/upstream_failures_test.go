@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // Failures count in a row: those from before the server has run for a while do not make its node give it up.
@@ -123,6 +124,31 @@ func TestAClaimIsKeptAfterAFailedStart(t *testing.T) {
 		advance(4 * time.Second) // as in TestAClaimIsKeptForAConnection
 		if got := s.machine.startedOn(); len(got) != 2 || s.holder() != "b" {
 			t.Errorf("the server was started on %v, and runs on %q", got, s.holder())
+		}
+	})
+}
+
+// An exclusive server has the name of its own transport, or else that by which nodes know it, and starts a process if that one does. What the
+// program does with its options later changes nothing.
+//
+// Guarantees: G-0079.10
+func TestAnUpstreamIsAsItWasConfigured(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.zone = "here"
+		on := map[string]string{"zone": "here"}
+		n := s.add("a", cluster.UpstreamOptions{On: on})
+		on["zone"] = "elsewhere"
+		link, err := n.upstream.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.Close(0)
+		if got := transport.TraitsOf(n.upstream); got.Name != "machine" || !got.StartsProcess {
+			t.Errorf("got the traits %+v", got)
+		}
+		named := &stdio.Command{Path: "/bin/echo"}
+		if got, want := transport.TraitsOf(n.Upstream("other", named, cluster.UpstreamOptions{})), transport.TraitsOf(named); want.Name == "" || got.Name != want.Name {
+			t.Errorf("got the name %q, want %q", got.Name, want.Name)
 		}
 	})
 }
