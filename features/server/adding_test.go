@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -10,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // Every way to add, replace or remove a feature tells the clients of the list that has changed, and of no other. What changes nothing
@@ -68,6 +71,7 @@ func TestEveryChangeOfAFeatureIsTold(t *testing.T) {
 }
 
 // A feature of which a mistake is found when it is added panics with the kind and the name of the feature, and what is wrong.
+// The server does not have it then.
 func TestMistakesOfAFeatureAreNamed(t *testing.T) {
 	type user struct {
 		Name string `json:"name"`
@@ -90,6 +94,18 @@ func TestMistakesOfAFeatureAreNamed(t *testing.T) {
 		"template in a fleet": {fleet, func(s *server.Server) {
 			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{name}", Name: "a"}, func(context.Context, user) (string, error) { return "", nil }, asks)
 		}, inFleet},
+		"tool of two input schemas": {add: func(s *server.Server) {
+			server.AddTool(s, protocol.Tool{Name: "a", InputSchema: anyObject}, none, server.InputSchema(&jsonschema.Schema{Type: "object"}))
+		}, want: `tool "a": it has two input schemas`},
+		"tool of a broken output schema": {add: func(s *server.Server) {
+			server.AddTool(s, protocol.Tool{Name: "a", OutputSchema: json.RawMessage(`{"$ref":"#/none"}`)}, func(context.Context, struct{}) (user, error) { return user{}, nil })
+		}, want: `tool "a": `},
+		"tool of an unknown support of tasks": {add: func(s *server.Server) {
+			server.AddTool(s, protocol.Tool{Name: "a", Execution: &protocol.ToolExecution{TaskSupport: "some"}}, none)
+		}, want: `tool "a": unknown task support "some"`},
+		"completion of a resource": {add: func(s *server.Server) {
+			server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, read, server.Completion{Argument: "name"})
+		}, want: `completion of "name"`},
 		"tool without a function":     {add: func(s *server.Server) { server.AddTool[struct{}, string](s, protocol.Tool{Name: "a"}, nil) }, want: "no function"},
 		"prompt without a function":   {add: func(s *server.Server) { server.AddPrompt[struct{}, string](s, protocol.Prompt{Name: "a"}, nil) }, want: `prompt "a": ` + noFunction},
 		"prompt without a name":       {add: func(s *server.Server) { server.AddPrompt(s, protocol.Prompt{}, none) }, want: noFunction},
@@ -112,7 +128,11 @@ func TestMistakesOfAFeatureAreNamed(t *testing.T) {
 		"no way to ask":            {add: func(*server.Server) { server.Asks(0, forms) }, want: "Waits or Reruns"},
 		"an unknown way to ask":    {add: func(*server.Server) { server.Asks(server.Reruns+1, forms) }, want: "Waits or Reruns"},
 	} {
-		wantPanic(t, name, test.want, func() { test.add(newServer(test.o)) })
+		s := newServer(test.o)
+		wantPanic(t, name, test.want, func() { test.add(s) })
+		if got := dial(t, s).ask(modern(`1`, "server/discover", ``)).text("capabilities"); got != `{"logging":{}}` {
+			t.Errorf("%s: the server has the capabilities %s, want no feature", name, got)
+		}
 	}
 	longest := strings.Repeat("aZ09_-.b", 16)
 	addNamed(newServer(server.Options{}), longest)
@@ -130,13 +150,13 @@ func TestMistakesOfAFeatureAreNamed(t *testing.T) {
 func TestWithoutTasksEveryToolIsCalled(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{})
-		for _, support := range []protocol.TaskSupport{protocol.TaskForbidden, protocol.TaskOptional, protocol.TaskRequired} {
-			server.AddTool(s, protocol.Tool{Name: string(support), Execution: &protocol.ToolExecution{TaskSupport: support}},
+		for _, support := range []protocol.TaskSupport{"", protocol.TaskForbidden, protocol.TaskOptional, protocol.TaskRequired} {
+			server.AddTool(s, protocol.Tool{Name: cmp.Or(string(support), "unset"), Execution: &protocol.ToolExecution{TaskSupport: support}},
 				func(context.Context, struct{}) (string, error) { return "called", nil })
 		}
 		old, w := dial(t, s), dial(t, s)
 		old.session()
-		for _, support := range []string{"forbidden", "optional", "required"} {
+		for _, support := range []string{"unset", "forbidden", "optional", "required"} {
 			for _, got := range []response{
 				w.ask(modern(`1`, "tools/call", `"name":"`+support+`"`)), w.ask(withTasks(`1`, "tools/call", `"name":"`+support+`"`)),
 				old.ask(legacy(`1`, "tools/call", `"name":"`+support+`"`)), old.ask(legacy(`1`, "tools/call", `"name":"`+support+`","task":{}`)),

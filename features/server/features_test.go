@@ -583,7 +583,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // Guarantees: G-0028.2
 func TestHandlersKnowWhoCallsThem(t *testing.T) {
 	s := newServer(server.Options{SessionContext: func(ctx context.Context, session *server.Session) context.Context {
-		return context.WithValue(ctx, "session", session.ID()) //nolint:staticcheck // any key will do
+		ctx = context.WithValue(ctx, userKey{}, "the user of the session") // which those of a request hide
+		return context.WithValue(ctx, "session", session.ID())             //nolint:staticcheck // any key will do
 	}})
 	server.AddTool(s, protocol.Tool{Name: "whoami"}, func(ctx context.Context, _ struct{}) (string, error) {
 		r := server.RequestFrom(ctx)

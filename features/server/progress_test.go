@@ -57,8 +57,16 @@ func TestProgressEndsWithTheResponse(t *testing.T) {
 			}()
 			return "done", nil
 		})
+		server.AddTool(s, protocol.Tool{Name: "late"}, func(ctx context.Context, _ struct{}) (string, error) {
+			go func() {
+				<-answered
+				server.Progress(ctx, 1, 2, "the first one is too late")
+			}()
+			return "done", nil
+		})
 		w := dial(t, s)
 		w.initialize(protocol.Version20251125)
+		w.ask(legacy(`2`, "tools/call", `"name":"late","_meta":{"progressToken":2}`))
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}`)
 		frame, last := w.next(), ""
 		for ; !strings.Contains(frame, `"id":1`); frame = w.next() {

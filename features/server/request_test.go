@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A middleware learns the id of each message: of a request from its start, of a question when it was sent, and of nothing else.
@@ -28,11 +30,14 @@ func TestIDsOfMessages(t *testing.T) {
 		}
 		s := newServer(server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
 			return func(ctx context.Context, r *server.Request) (any, error) {
-				before := name(r.ID())
+				before, of := name(r.ID()), r.Method
+				if call, ok := r.Params.(*protocol.CallToolParams); ok {
+					of += " " + call.Name
+				}
 				result, err := next(ctx, r)
 				mu.Lock()
 				defer mu.Unlock()
-				seen[r.Method] = before + " " + name(r.ID()) + " " + r.Target()
+				seen[of] = strings.Join([]string{before, name(r.ID()), r.Target(), "of " + r.Origin.Identity, fmt.Sprint(r.Session != nil)}, " ")
 				return result, err
 			}
 		}}})
@@ -41,7 +46,7 @@ func TestIDsOfMessages(t *testing.T) {
 			return "", server.Confirm(ctx, "Sure?")
 		}, server.Asks(server.Waits, forms))
 		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", nil })
-		w := dial(t, s)
+		w := dialFrom(t, s, &transport.Origin{Identity: "ada"})
 		w.session()
 		w.send(legacy(`"call"`, "tools/call", `"name":"t","_meta":{"progressToken":1}`))
 		first, second := w.next(), w.next() // one is the report, the other the question
@@ -49,15 +54,17 @@ func TestIDsOfMessages(t *testing.T) {
 		w.send(`{"jsonrpc":"2.0","id":` + asked + `,"result":{"action":"accept","content":{}}}`)
 		w.want(`"id":"call"`, `"result"`)
 		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`7`, "prompts/get", `"name":"none"`))
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`8`, "tools/call", `"name":"none"`))
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
 		for method, want := range map[string]string{
-			"initialize": `"i" "i" `, "tools/call": `"call" "call" t`, "elicitation/create": "none " + asked + " ",
-			protocol.NotificationProgress: "none none ", protocol.NotificationInitialized: "none none ", "prompts/get": "7 7 ",
+			"initialize": `"i" "i"  of ada false`, "tools/call t": `"call" "call" t of ada true`, "elicitation/create": "none " + asked + "  of ada true",
+			protocol.NotificationProgress: "none none  of ada true", protocol.NotificationInitialized: "none none  of ada true",
+			"prompts/get": "7 7  of ada true", "tools/call none": "8 8  of ada true",
 		} {
 			if got := seen[method]; got != want {
-				t.Errorf("%s: the ids before and after, and the target, are %q, want %q", method, got, want)
+				t.Errorf("%s: the ids before and after, the target, the origin and whether it has a session are %q, want %q", method, got, want)
 			}
 		}
 	})

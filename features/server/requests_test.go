@@ -173,14 +173,21 @@ func TestNotificationsAreTraced(t *testing.T) {
 		s := newServer(o)
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
 			server.Progress(ctx, 1, 2, "half")
-			return "", nil
-		})
+			return "", server.Confirm(ctx, "Sure?")
+		}, server.Asks(server.Waits, forms))
 		w := dial(t, s)
-		w.initialize(protocol.Version20251125)
+		w.initializeWith(protocol.Version20251125, `{"elicitation":{}}`)
 		w.send(legacy(`1`, "tools/call", `"name":"t","_meta":{"progressToken":7}`))
-		if frame := w.next(); !strings.Contains(frame, "notifications/progress") || strings.Contains(frame, `"traceparent":"`+parent) != traced {
-			t.Errorf("middleware %t: got %s", traced, frame)
+		first, second := w.next(), w.next() // the report and the question, in any order
+		for _, frame := range []string{first, second} {
+			if strings.Contains(frame, `"traceparent":"`+parent) != traced {
+				t.Errorf("middleware %t: got %s", traced, frame)
+			}
 		}
+		if !strings.Contains(first+second, "notifications/progress") {
+			t.Errorf("middleware %t: got %s and %s, want a report", traced, first, second)
+		}
+		w.send(`{"jsonrpc":"2.0","id":` + idOf(first) + idOf(second) + `,"result":{"action":"accept"}}`)
 		w.want(`"id":1`)
 	}
 }

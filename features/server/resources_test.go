@@ -552,10 +552,17 @@ func TestInvisibleFeaturesAreUnknown(t *testing.T) {
 		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"x://hidden"},"argument":{"name":"a","value":""}}`,
 		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"hidden://{a}"},"argument":{"name":"a","value":""}}`,
 	} {
-		w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,`+frame+`}`)
+		hidden := w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,`+frame+`}`)
+		unknown := w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,`+strings.ReplaceAll(frame, "hidden", "nobody")+`}`)
+		if want := strings.ReplaceAll(unknown.Message, "nobody", "hidden"); hidden.Message != want {
+			t.Errorf("%s: got %q, want %q", frame, hidden.Message, want)
+		}
 	}
-	for _, uri := range []string{"x://hidden", "hidden://a", "files:///hidden.txt"} {
-		w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
+	for _, uri := range []string{"x://hidden", "hidden://a", "files:///hidden.txt", "x://hidden" + strings.Repeat("a", 300)} {
+		fault := w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
+		if string(fault.Data) != `{"uri":"`+uri+`"}` {
+			t.Errorf("got %s, want the whole URI %s", fault.Data, uri)
+		}
 	}
 }
 

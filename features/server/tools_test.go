@@ -82,6 +82,19 @@ func TestToolErrorsAndProtocolErrorsDiffer(t *testing.T) {
 	if got := w.call("t", `{}`); got.Error.Code != fault.Code || got.Error.Message != fault.Message {
 		t.Errorf("a failure of the protocol: got %+v, want got.Error.Code == %v and got.Error.Message == %v", got, fault.Code, fault.Message)
 	}
+	// These have a code in 2026-07-28, and no other revision.
+	for code, err := range map[int64]error{
+		protocol.CodeMissingCapability: fmt.Errorf("outer: %w", &server.UnsupportedError{Capability: "sampling"}),
+		jsonrpc.CodeInvalidParams:      fmt.Errorf("outer: %w", &server.AnswerError{Key: "a", Err: errors.New("too long")}),
+	} {
+		w = startSession(t, protocol.Tool{}, constantTool(nil, err))
+		if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != err.Error() {
+			t.Errorf("before 2026-07-28: got %+v, want the tool error %q", got, err)
+		}
+		if got := w.wantFault(code, modern(`1`, "tools/call", `"name":"t"`)); got.Message != err.Error() {
+			t.Errorf("in 2026-07-28: got %q, want %q", got.Message, err)
+		}
+	}
 }
 
 // What another server answers to a call of a handler is a failure of the handler. Its code does not

@@ -353,20 +353,19 @@ func TestOutputOfAnyType(t *testing.T) {
 		s := newServer(server.Options{})
 		list := json.RawMessage(`{"type":"array","items":{"type":"integer"}}`)
 		server.AddTool(s, protocol.Tool{Name: "typed", OutputSchema: list}, func(context.Context, struct{}) ([]int, error) { return []int{1, 2}, nil })
-		server.AddTool(s, protocol.Tool{Name: "raw", OutputSchema: list}, func(context.Context, struct{}) (*protocol.CallToolResult, error) {
-			return &protocol.CallToolResult{Content: protocol.Contents{}, StructuredContent: json.RawMessage(` [1,2]`)}, nil
-		})
+		shared := &protocol.CallToolResult{Content: protocol.Contents{}, StructuredContent: json.RawMessage(` [1,2]`)}
+		server.AddTool(s, protocol.Tool{Name: "raw", OutputSchema: list}, func(context.Context, struct{}) (*protocol.CallToolResult, error) { return shared, nil })
 		server.AddTool(s, protocol.Tool{Name: "breaks", OutputSchema: list}, func(context.Context, struct{}) ([]string, error) { return []string{"no number"}, nil })
 		server.AddTool(s, protocol.Tool{Name: "wrapped"}, func(context.Context, struct{}) ([]int, error) { return []int{1, 2}, nil })
 		return s
 	}
-	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
-		modern := session.Server().ProtocolVersion == protocol.Latest
+	everywhere(t, make, client.Options{}, func(t *testing.T, s *server.Server, session *client.Session) {
+		newest := session.Server().ProtocolVersion == protocol.Latest
 		for tool, err := range session.Tools(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if promised := len(tool.OutputSchema) > 0; promised != (modern || tool.Name == "wrapped") {
+			if promised := len(tool.OutputSchema) > 0; promised != (newest || tool.Name == "wrapped") {
 				t.Errorf("%s has the output schema %s", tool.Name, tool.OutputSchema)
 			}
 		}
@@ -375,12 +374,16 @@ func TestOutputOfAnyType(t *testing.T) {
 				t.Errorf("%s: got %v, %v, want %v", name, got, err, []int{1, 2})
 			}
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
-			if err != nil || (len(result.StructuredContent) > 0) != (modern || name == "wrapped") {
+			if err != nil || (len(result.StructuredContent) > 0) != (newest || name == "wrapped") {
 				t.Errorf("%s: got %s, %v", name, result.StructuredContent, err)
 			}
 		}
 		if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "breaks"}); err == nil {
 			t.Errorf("got %+v, want an error", result)
+		}
+		// What a client of another revision got before has changed nothing.
+		if got := dial(t, s).ask(modern(`1`, "tools/list", ``)).text("tools"); strings.Count(got, `"outputSchema"`) != 4 {
+			t.Errorf("got %s, want every output schema", got)
 		}
 	})
 }
