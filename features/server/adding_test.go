@@ -95,7 +95,7 @@ func TestMistakesOfAFeatureAreNamed(t *testing.T) {
 			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{name}", Name: "a"}, func(context.Context, user) (string, error) { return "", nil }, asks)
 		}, inFleet},
 		"tool of two input schemas": {add: func(s *server.Server) {
-			server.AddTool(s, protocol.Tool{Name: "a", InputSchema: anyObject}, none, server.InputSchema(&jsonschema.Schema{Type: "object"}))
+			server.AddTool(s, protocol.Tool{Name: "a", InputSchema: anyObject}, none, server.InputSchema(&jsonschema.Schema{Type: "object", Title: "another"}))
 		}, want: `tool "a": it has two input schemas`},
 		"tool of a broken output schema": {add: func(s *server.Server) {
 			server.AddTool(s, protocol.Tool{Name: "a", OutputSchema: json.RawMessage(`{"$ref":"#/none"}`)}, func(context.Context, struct{}) (user, error) { return user{}, nil })

@@ -479,14 +479,23 @@ func TestOnWrapsOneMethod(t *testing.T) {
 		}),
 		func(next server.Handler) server.Handler {
 			return func(ctx context.Context, r *server.Request) (any, error) {
-				if r.Method == "odd" {
-					return "no object", nil
+				switch p, _ := r.Params.(*protocol.CallToolParams); {
+				case p != nil && p.Name == "odd":
+					return "no result", nil
+				case p != nil && p.Name == "none":
+					return nil, nil
 				}
 				return next(ctx, r)
 			}
 		},
+		server.On(func(context.Context, *protocol.ProgressParams, func(context.Context, *protocol.ProgressParams) (*protocol.EmptyResult, error)) (*protocol.EmptyResult, error) {
+			return nil, errors.New("a notification is no request")
+		}),
 	}})
-	server.AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "a", nil })
+	server.AddTool(s, protocol.Tool{Name: "a"}, func(ctx context.Context, _ struct{}) (string, error) {
+		server.Progress(ctx, 1, 2, "")
+		return "a", nil
+	})
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("alias", `{}`).Result.Content.Text(); got != "before\na" {
@@ -495,8 +504,17 @@ func TestOnWrapsOneMethod(t *testing.T) {
 	if got := w.call("shell", `{}`); got.Error.Code != 403 {
 		t.Errorf("got %+v, want 403", got)
 	}
+	for name, kind := range map[string]string{"odd": "string", "none": "<nil>"} {
+		want := "tools/call has a result of type " + kind + ", want *protocol.CallToolResult"
+		if got := w.call(name, `{}`); got.Error.Code != jsonrpc.CodeInternalError || !strings.Contains(got.Error.Message, want) {
+			t.Errorf("%s: got %+v, want an internal error that says %q", name, got, want)
+		}
+	}
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	w.want(`"name":"a"`)
+	w.send(legacy(`1`, "tools/call", `"name":"a","_meta":{"progressToken":1}`))
+	w.want(protocol.NotificationProgress)
+	w.want(`"id":1`, `before`)
 }
 
 type phrase struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +83,19 @@ func TestLogMessagesAreBounded(t *testing.T) {
 		pass(time.Hour)
 		if got := w.messagesOf(legacy(50)); len(got) != 11 {
 			t.Errorf("after an hour: got %q", got)
+		}
+		numbers := 0
+		w.link.Grant(transport.Main, 100) // for the answers
+		for range 100 {                   // each try that fails costs nothing, and gains nothing
+			pass(10 * time.Millisecond)
+			for _, text := range w.messagesOf(legacy(1)) {
+				if text == `"number 0"` {
+					numbers++
+				}
+			}
+		}
+		if numbers != 10 {
+			t.Errorf("in a second: got %d messages, want 10", numbers)
 		}
 	})
 	testenv.Bubble(t, func(t *testing.T) {
@@ -161,7 +175,7 @@ func TestLogNeverWaitsForTheClient(t *testing.T) {
 				for session := range s.Sessions() {
 					session.Logger().Info("at last")
 				}
-				w.want(fmt.Sprintf(`"%d log messages were dropped: the connection was busy"`, logged-10))
+				w.want(`"level":"info"`, fmt.Sprintf(`"%d log messages were dropped: the connection was busy"`, logged-10))
 				w.want(`"at last"`)
 			})
 		})
@@ -185,7 +199,7 @@ func TestLoggersHaveTheirOwnAttributes(t *testing.T) {
 			one, other = base.WithGroup("h"), base.WithGroup("i")
 			one.ErrorContext(ctx, "one", "x", 1)
 			other.ErrorContext(ctx, "other", "y", 2)
-			base.WithGroup("").ErrorContext(ctx, "none", "z", 3)
+			slog.New(base.Handler().WithGroup("")).ErrorContext(ctx, "none", "z", 3)
 		}
 		return "", nil
 	})
@@ -252,6 +266,8 @@ func TestAttributesOfMessages(t *testing.T) {
 		`{"g":{"a":1},"msg":"x"}`:             {slog.Group("g", slog.Group("", "a", 1))},
 		`{"g":{"a":1,"b":2},"msg":"x","z":3}`: {slog.Group("g", "a", 1), slog.Group("g", "b", 2), "z", 3},
 		`{"msg":"x"}`:                         {slog.Attr{}},
+		`{"a":"(1+2i)","msg":"x"}`:            {"a", 1 + 2i}, // which JSON does not have
+		`"x" `:                                {"a", math.NaN()},
 		`{"a":"hidden","msg":"x"}`:            {"a", hiddenText("secret")},
 	} {
 		s := newServer(server.Options{})
@@ -260,7 +276,7 @@ func TestAttributesOfMessages(t *testing.T) {
 			return "", nil
 		})
 		got := dial(t, s).messagesOf(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1))
-		if len(got) != 1 || got[0] != want {
+		if len(got) != 1 || got[0] != strings.TrimSpace(want) {
 			t.Errorf("%v: got %s, want %s", attrs, got, want)
 		}
 	}
@@ -283,6 +299,38 @@ func TestLogMessagesNameTheirLogger(t *testing.T) {
 	w.send(legacy(`2`, "tools/call", `"name":"log"`))
 	w.want(`"notifications/message"`, `"logger":"billing"`, `"one"`)
 	w.want(`"id":2`)
+}
+
+// A LogHandler gives the log of the program each record that it is enabled for, also when the client does not want it or has gone.
+//
+// Guarantees: G-0029.7
+func TestTheLogOfTheProgramAndThatOfTheClient(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		var logged strings.Builder
+		log := slog.New(server.LogHandler(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		gone, done := make(chan struct{}), make(chan struct{})
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "log"}, func(ctx context.Context, _ struct{}) (string, error) {
+			log.InfoContext(ctx, "first")
+			log.WarnContext(ctx, "second")
+			<-gone
+			log.WarnContext(ctx, "third")
+			close(done)
+			return "", nil
+		})
+		w := accept(t, s)
+		w.send(strings.Replace(modern(`1`, "tools/call", `"name":"log"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"info",`, 1))
+		w.want(`"level":"info"`, `"data":"first"`)
+		w.want(`"level":"warning"`, `"data":"second"`)
+		w.link.Close(0)
+		synctest.Wait()
+		close(gone)
+		<-done
+		if got := logged.String(); strings.Contains(got, "first") || strings.Count(got, "msg=second") != 1 || strings.Count(got, "msg=third") != 1 {
+			t.Errorf("the log of the program is\n%s\nwant the second and the third record", got)
+		}
+		s.Close(t.Context())
+	})
 }
 
 // A hiddenText logs another value than itself.

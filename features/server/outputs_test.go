@@ -325,6 +325,9 @@ func TestMiddlewareWithAnotherContext(t *testing.T) {
 //
 // Guarantees: G-0032.5
 func TestDeletingWhatIsNotThere(t *testing.T) {
+	if err := new(server.MemoryTaskStore).Delete(t.Context(), "none"); err != nil {
+		t.Errorf("nothing was ever saved: %v", err)
+	}
 	store := &server.MemoryTaskStore{MaxTasks: 2}
 	save := func(id string) error { return store.Save(t.Context(), taskOf(id, id, id, 1)) }
 	if err := save("1"); err != nil {

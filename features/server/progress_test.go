@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
@@ -77,6 +78,33 @@ func TestProgressEndsWithTheResponse(t *testing.T) {
 		}
 		close(answered)
 		w.wantNothing()
+	})
+}
+
+// What a handler reports and logs before its call becomes a task goes to the client that waits, and nothing of it afterwards.
+//
+// Guarantees: G-0032.9
+func TestReportsBeforeACallBecomesATask(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newServer(server.Options{Tasks: &server.TaskOptions{After: time.Second}})
+		server.AddTool(s, protocol.Tool{Name: "t", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) {
+				server.Progress(ctx, 1, 2, "early")
+				pass(time.Millisecond)
+				server.Logger(ctx).Info("early")
+				pass(time.Minute)
+				server.Progress(ctx, 2, 2, "late")
+				server.Logger(ctx).Info("late")
+				return "done", nil
+			})
+		w := dial(t, s)
+		w.send(strings.Replace(withTasks(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"progressToken":"p","io.modelcontextprotocol/logLevel":"info",`, 1))
+		w.want(`"progressToken":"p","progress":1,"total":2,"message":"early"`)
+		w.want(`"notifications/message"`, `"data":"early"`)
+		w.want(`"id":1`, `"resultType":"task"`)
+		pass(time.Hour)
+		w.wantNothing()
+		s.Close(t.Context())
 	})
 }
 

@@ -223,6 +223,25 @@ func TestRefusedTasksTakeNoPlace(t *testing.T) {
 	}
 }
 
+// A task that is deleted, and one that has become smaller, gives back all the room that it took.
+//
+// Guarantees: G-0032.5
+func TestTasksGiveTheirRoomBack(t *testing.T) {
+	store := &server.MemoryTaskStore{MaxBytes: 64 << 10}
+	for range 200 {
+		running, small := taskOf("ada", "ada", "a", 8<<10), taskOf("ada", "ada", "a", 1)
+		running.Task.Status = protocol.TaskWorking
+		for _, r := range []*server.TaskRecord{running, small, running} {
+			if err := store.Save(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := store.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Expired tasks go at their time, also when some of them have been saved in another order, and a store that was empty in between
 // forgets nothing of what it gets then.
 //

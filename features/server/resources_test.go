@@ -558,10 +558,29 @@ func TestInvisibleFeaturesAreUnknown(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", frame, hidden.Message, want)
 		}
 	}
-	for _, uri := range []string{"x://hidden", "hidden://a", "files:///hidden.txt", "x://hidden" + strings.Repeat("a", 300)} {
+	for _, uri := range []string{"x://hidden", "hidden://a", "files:///hidden.txt", "files://hidden.txt", "x://hidden" + strings.Repeat("a", 300)} {
 		fault := w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
 		if string(fault.Data) != `{"uri":"`+uri+`"}` {
 			t.Errorf("got %s, want the whole URI %s", fault.Data, uri)
+		}
+	}
+}
+
+// A resource, a file or a template that a client may not see hides no other one with the same URI.
+func TestHiddenResourcesHideNoOther(t *testing.T) {
+	s := newServer(server.Options{Visible: func(_ context.Context, f server.Feature) bool { return !strings.Contains(f.Name, "a") }})
+	server.AddResource(s, protocol.Resource{URI: "x://a", Name: "x"}, func(context.Context) (string, error) { return "hidden", nil })
+	s.AddFiles("x://", fstest.MapFS{"a.txt": &fstest.MapFile{Data: []byte("hidden")}}, server.FilesOptions{})
+	for _, template := range []string{"x://{+a}", "x://{+b}", "y://{+a}", "x://{+c}"} {
+		server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: template, Name: "x"}, func(context.Context, map[string]string) (string, error) {
+			return "of " + template, nil
+		})
+	}
+	w := dial(t, s)
+	for _, uri := range []string{"x://a", "x://a.txt", "x://c"} {
+		got := result[protocol.ReadResourceResult](w, "resources/read", `"uri":"`+uri+`"`).Contents[0].Text
+		if got == nil || *got != "of x://{+b}" {
+			t.Errorf("%s: got %+v, want the first template that the client may see", uri, got)
 		}
 	}
 }

@@ -150,9 +150,21 @@ func subscribable() server.Options {
 // Guarantees: G-0074.1
 func TestChangesOfASessionAreKept(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		s := newServer(subscribable())
+		o, w := subscribable(), new(keptPeer)
+		told := func() { // the process may end while the program is told
+			if len(w.link.kept) == 0 {
+				t.Error("the program was told before the link has kept the change")
+			}
+		}
+		o.OnLogLevel = func(context.Context, *server.Session) { told() }
+		o.OnUnsubscribe = func(_ context.Context, uri string) {
+			if uri == "x://b" {
+				told()
+			}
+		}
+		s := newServer(o)
 		addNamed(s, "t")
-		w := dialKept(t, s)
+		w = dialKept(t, s)
 		w.wantKept(`{"v":1}`)
 		for _, step := range []struct{ frame, kept string }{
 			{setLevel("info"), `{"v":1,"level":"info"}`},

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -73,8 +74,11 @@ func (w *rawPeer) told(session *server.Session, answer string) string {
 	}
 	var uris []string
 	for i := range got.roots {
-		uris = append(uris, got.roots[i].URI)
+		uris = append(uris, got.roots[i].URI+string(got.roots[i].Meta["own"]))
 		got.roots[i].URI = "file:///changed/by/the/program"
+		if meta := got.roots[i].Meta; meta != nil {
+			meta["own"] = json.RawMessage(`"changed by the program"`)
+		}
 	}
 	return strings.Join(uris, " ")
 }
@@ -95,9 +99,9 @@ func TestRootsOfASessionAreAskedForOnceAndAfterAChange(t *testing.T) {
 			w.answerRoots(`{"uri":"file:///of/` + tool + `"}`)
 			w.want(`"id":"call"`, `"text":"file:///of/`+tool+` file:///of/`+tool+`"`)
 		}
-		for _, answer := range []string{`{"uri":"` + uri + `"}`, "", ""} {
-			if got := w.told(session, answer); got != uri {
-				t.Fatalf("the session: got %q, want %s", got, uri)
+		for _, answer := range []string{`{"uri":"` + uri + `","_meta":{"own":1}}`, "", ""} {
+			if got := w.told(session, answer); got != uri+"1" {
+				t.Fatalf("the session: got %q, want %s and its _meta", got, uri)
 			}
 		}
 	}
@@ -129,6 +133,39 @@ func TestRootsThatChangeDuringAQuestionAreAskedForAgain(t *testing.T) {
 	}
 }
 
+// A session asks at most 32 questions at a time, outside of calls too. What it has refused to ask counts no longer.
+//
+// Guarantees: G-0106.6
+func TestTheQuestionsOfASessionAreBounded(t *testing.T) {
+	w, session := withRoots(t, `{"roots":{}}`)
+	for range 2 {
+		ended := make(chan error, 32)
+		for range cap(ended) {
+			go func() {
+				_, err := session.Roots(t.Context())
+				ended <- err
+			}()
+		}
+		var ids []string
+		for range cap(ended) {
+			ids = append(ids, idOf(w.next()))
+		}
+		for range 3 {
+			if _, err := session.Roots(t.Context()); !errors.Is(err, server.ErrUnanswered) || !strings.Contains(err.Error(), "32 open questions") {
+				t.Errorf("one question more: got %v, want %v", err, server.ErrUnanswered)
+			}
+		}
+		for _, id := range ids {
+			w.send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"roots":[]}}`)
+		}
+		for range cap(ended) {
+			if err := testenv.Receive(t, ended, "the end of a question"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // A client that does not report changes, or whose answer was large or no list, is asked each time.
 //
 // Guarantees: G-0106.6
@@ -136,6 +173,8 @@ func TestRootsThatAreNotKeptAreAskedForEachTime(t *testing.T) {
 	for name, test := range map[string]struct{ capabilities, root string }{
 		"no reports": {`{"roots":{}}`, `{"uri":"file:///a"}`},
 		"large":      {`{"roots":{"listChanged":true}}`, `{"uri":"file:///a","_meta":{"x":"` + strings.Repeat("x", 4096) + `"}}`},
+		"long name":  {`{"roots":{"listChanged":true}}`, `{"uri":"file:///a","name":"` + strings.Repeat("x", 4096) + `"}`},
+		"long key":   {`{"roots":{"listChanged":true}}`, `{"uri":"file:///a","_meta":{"` + strings.Repeat("x", 4096) + `":1}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, session := withRoots(t, test.capabilities)

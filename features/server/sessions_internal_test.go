@@ -154,6 +154,23 @@ func TestCloseNamesEverySessionThatHasNotEnded(t *testing.T) {
 		}
 		theirs.Close(0)
 	})
+	testenv.Bubble(t, func(t *testing.T) { // what several wait for is named in order, each time
+		s := withTool("a")
+		for _, what := range []uint32{onUnsubscribe, 0, aNotification, onUnsubscribe, 0, aNotification} {
+			_, theirs := inmem.Pipe(inmem.Options{})
+			p := s.newPeer(theirs)
+			if err := s.sessions.enter(p); err != nil {
+				t.Fatal(err)
+			}
+			p.leaving.Store(what)
+			defer theirs.Close(0)
+			defer s.sessions.leave(p)
+		}
+		want, got := "OnUnsubscribe OnUnsubscribe a notification of a change a notification of a change the end of a session the end of a session", new(conn.StuckError)
+		if err := s.Close(t.Context()); !errors.As(err, &got) || strings.Join(got.Tasks, " ") != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
 }
 
 // A call does not keep the frame of its request, because it may last for a day, as a

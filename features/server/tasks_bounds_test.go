@@ -433,6 +433,12 @@ func TestCallsThatAreOverSoonBecomeNoTask(t *testing.T) {
 		pass(time.Millisecond)
 		w.want(`"resultType":"task"`)
 		w.beginTask("waits") // becomes a task immediately, because it asks a question
+		server.AddTool(s.Server, protocol.Tool{Name: "calm", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}, s.work, server.Asks(server.Reruns, forms))
+		w.send(withTasks(`2`, "tools/call", `"name":"calm"`)) // which may ask, and does not
+		pass(time.Minute - time.Millisecond)
+		w.wantNothing()
+		pass(time.Millisecond)
+		w.want(`"id":2`, `"resultType":"task"`)
 	})
 }
 
@@ -463,6 +469,10 @@ func TestClientsThatTakeNoTasksAreServedAsUsual(t *testing.T) {
 				t.Errorf("%s: got %s, want %q in it", request, got.Data, `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`)
 			}
 		}
+		if got := w.ask(modern(`1`, "tools/call", `"name":"must","arguments":{"x":1}`)); !strings.Contains(got.text("content"), "invalid arguments") {
+			t.Errorf("got %s, %v, want what is wrong with the arguments, in every revision and whatever the tool", got.Result, got.Error)
+		}
+		w.wantFault(protocol.CodeMissingCapability, strings.Replace(withTasks(`1`, "tools/call", `"name":"waits"`), `"elicitation":{},`, ``, 1))
 		for _, method := range []string{"tasks/result", "tasks/list"} {
 			w.wantFault(jsonrpc.CodeMethodNotFound, withTasks(`1`, method, `"taskId":"a"`))
 		}
@@ -484,7 +494,8 @@ func TestClientsThatTakeNoTasksAreServedAsUsual(t *testing.T) {
 func TestListenersGetTaskChanges(t *testing.T) {
 	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w, listener := dial(t, s.Server), dial(t, s.Server)
-		id := w.beginTask("tells")
+		got := w.ask(strings.Replace(withTasks(`1`, "tools/call", `"name":"tells"`), `"_meta":{`, `"_meta":{"progressToken":1,"io.modelcontextprotocol/logLevel":"debug",`, 1))
+		id := strings.Trim(got.text("taskId"), `"`)
 		synctest.Wait()
 		if got := w.getTask(id); got.StatusMessage != "a quarter (1 of 4)" {
 			t.Errorf("got %+v, want %q", got, "a quarter (1 of 4)")

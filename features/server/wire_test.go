@@ -266,11 +266,12 @@ func TestABatchRightBehindInitialize(t *testing.T) {
 			t.Errorf("%s: %s %s, want %q in it and %v in it", version, first, second, `-32600`, version)
 		}
 	}
-	only := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{ProtocolVersions: []string{protocol.Version20250618}})
-	w := dial(t, only)
-	w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20250326, 1), batch)
-	if frames := w.next() + w.next(); !strings.Contains(frames, `-32600`) || !strings.Contains(frames, protocol.Version20250618) {
-		t.Error(frames)
+	for only, want := range map[string]string{protocol.Version20250326: `},{"jsonrpc":"2.0","id":2,`, protocol.Version20250618: `-32600`, protocol.Version20251125: `-32600`} {
+		w := dial(t, newServer(server.Options{ProtocolVersions: []string{only}}))
+		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20250326, 1), batch)
+		if frames := w.next() + w.next(); !strings.Contains(frames, want) || !strings.Contains(frames, only) {
+			t.Errorf("a server of %s: got %s, want %s in it", only, frames, want)
+		}
 	}
 }
 
