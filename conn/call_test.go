@@ -276,3 +276,18 @@ func TestMalformedRequestEndsNoCall(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// A call that waits because the peer has asked for that ends with the Conn.
+func TestAnAskedDelayEndsWithTheConn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := runWithOutcomes(t, conn.Options{}, overloaded)
+		result := r.calling(t.Context(), conn.Request{Method: "m", Retries: 1})
+		began := time.Now()
+		r.Stop()
+		wantEnd(t, <-result, conn.ShutDown, conn.NotSent)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the call has ended after %v, want at once", took)
+		}
+		<-r.ended
+	})
+}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -304,4 +306,42 @@ func TestConnWithoutTransportOrLinkPanics(t *testing.T) {
 			make()
 		}()
 	}
+}
+
+// A resumable link notes which streams are resumed.
+type resumable struct {
+	script
+	resumed []transport.Stream
+}
+
+func (r *resumable) Resume(stream transport.Stream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resumed = append(r.resumed, stream)
+}
+
+func (r *resumable) streams() []transport.Stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.resumed)
+}
+
+// A stream that has broken off is resumed after the delay that its link gives.
+func TestAStreamIsResumedAfterItsDelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		link := new(resumable)
+		r := start(conn.New(opens(link), conn.Options{}))
+		synctest.Wait()
+		link.receiver.StreamLost(transport.StreamLoss{Stream: transport.Main, Reason: io.EOF, Resumable: true, Delay: 7 * time.Second})
+		advance(7*time.Second - 1)
+		if early := link.streams(); len(early) > 0 {
+			t.Errorf("the streams %v were resumed before their time", early)
+		}
+		advance(time.Hour)
+		if got := link.streams(); !slices.Equal(got, []transport.Stream{transport.Main}) {
+			t.Errorf("the streams %v were resumed, want Main once", got)
+		}
+		r.Stop()
+		<-r.ended
+	})
 }

@@ -124,7 +124,8 @@ func TestWhoIsToldOfARequest(t *testing.T) {
 		from := &transport.Origin{Value: func(key any) any { return map[bool]any{true: "of the request"}[key == span{}] }}
 		for _, in := range []transport.Inbound{
 			{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Implied: true},
-			{Frame: []byte(`{"jsonrpc":"2.0","id":2,"method":"m"}`)},
+			{Frame: []byte(`{"jsonrpc":"2.0","id":2,"method":"m"}`), Held: 3 * time.Second},
+			{Frame: []byte(`{"jsonrpc":"2.0","id":9,"result":1,"error":1}`)}, // it was no request
 			{Frame: []byte(`{"jsonrpc":"2.0","id":3,"method":"other"}`)},
 			{Frame: []byte(`{"jsonrpc":"2.0","id":4,"method":5}`)},
 			{Frame: []byte(`{"jsonrpc":"2.0","id":5,"method":6}`), Implied: true},
@@ -139,7 +140,7 @@ func TestWhoIsToldOfARequest(t *testing.T) {
 		r.Stop()
 		<-r.ended
 		served := []telemetry.ServeStopped{
-			{Conn: "c", Epoch: 1, Method: "m", Outcome: telemetry.ServeAnswered},
+			{Conn: "c", Epoch: 1, Method: "m", Outcome: telemetry.ServeAnswered, Queued: 3 * time.Second},
 			{Conn: "c", Epoch: 1, Method: "other", Outcome: telemetry.ServeFailed, Code: jsonrpc.CodeMethodNotFound},
 		}
 		malformed := telemetry.ServeStopped{Conn: "c", Epoch: 1, Outcome: telemetry.ServeMalformed, Code: jsonrpc.CodeInvalidRequest}
@@ -227,60 +228,84 @@ func TestAContextEndsWithItsHandler(t *testing.T) {
 // Guarantees: G-0024.9
 func TestCallsAreReportedWithTheirTarget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var targets []string
-		var durations []time.Duration
 		var spans []any
-		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
+		var told []any
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Name: "c", BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
 			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
-				targets = append(targets, e.Target)
+				e.At, e.Correlation = time.Time{}, 0
+				told = append(told, e)
 				return context.WithValue(ctx, span{}, "mine")
 			},
 			Retried: func(_ context.Context, e telemetry.Retried) {
-				targets, durations = append(targets, e.Target), append(durations, e.Duration)
+				e.Correlation = 0
+				told = append(told, e)
 			},
 			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) {
-				targets, durations = append(targets, e.Target), append(durations, e.Last, e.Duration)
+				e.Correlation = 0
+				told = append(told, e)
 			},
-		}}}, lost, silence)
+		}}}, lost, lost, silence)
 		_, err := r.Call(t.Context(), conn.Request{
-			Method: "m", Target: "tool", Retries: 1, Repeatable: true, Timeout: 3 * time.Second,
+			Method: "m", Target: "tool", Retries: 2, Repeatable: true, Timeout: 3 * time.Second,
 			MessageFor: conn.MessageFunc(func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
 				spans = append(spans, ctx.Value(span{}))
 				return conn.Message{}, nil
 			}),
 		})
 		wantEnd(t, err, conn.TimedOut, conn.Unknown)
-		if len(targets) != 3 || targets[0] != "tool" || targets[1] != "tool" || targets[2] != "tool" {
-			t.Errorf("the targets are %q, want \"tool\" three times", targets)
+		again := telemetry.Retried{Conn: "c", Method: "m", Target: "tool", ID: 1, Epoch: 1, Attempt: 1, Cause: "link lost", Delivery: "unknown", Err: reasonOf(err, 0)}
+		twice := again
+		twice.ID, twice.Epoch, twice.Attempt, twice.Err = 2, 2, 2, reasonOf(err, 1)
+		want := []any{
+			telemetry.RequestStarted{Conn: "c", Method: "m", Target: "tool", ID: 1}, again, twice,
+			telemetry.RequestStopped{
+				Conn: "c", Method: "m", Target: "tool", ID: 3, Attempts: 3, Cause: "timed out", Delivery: "unknown",
+				Duration: 5 * time.Second, Last: 3 * time.Second, Err: err,
+			},
 		}
-		if len(durations) != 3 || durations[0] != 0 || durations[1] != 3*time.Second || durations[2] != 4*time.Second {
-			t.Errorf("the durations are %v, want 0s, 3s, 4s", durations)
+		if diff := gocmp.Diff(want, told, gocmp.Comparer(func(a, b error) bool { return a != nil && b != nil && a.Error() == b.Error() })); diff != "" {
+			t.Errorf("the events (-want +got):\n%s", diff)
 		}
-		if len(spans) != 2 || spans[0] != "mine" || spans[1] != "mine" {
-			t.Errorf("MessageFor got the spans %v, want \"mine\" twice", spans)
+		if !slices.Equal(spans, []any{"mine", "mine", "mine"}) {
+			t.Errorf("MessageFor got the spans %v, want \"mine\" three times", spans)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// Without RequestStarted, MessageFor gets the caller's context.
+// reasonOf returns the error of an earlier attempt of a call.
+func reasonOf(err error, n int) error {
+	var failed *conn.CallError
+	if errors.As(err, &failed) && n < len(failed.Attempts) {
+		return failed.Attempts[n].Err
+	}
+	return nil
+}
+
+// Without RequestStarted, and if it returns none, MessageFor and the later hooks get the caller's context.
 func TestMessageForGetsTheCallersContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, _ := runWithOutcomes(t, conn.Options{})
-		var found any
-		errNo := errors.New("no")
-		_, err := r.Call(context.WithValue(t.Context(), span{}, "the caller's"), conn.Request{
-			Method: "m",
-			MessageFor: conn.MessageFunc(func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
-				found = ctx.Value(span{})
-				return conn.Message{}, errNo
-			}),
+	none := func(context.Context, telemetry.RequestStarted) context.Context { return nil }
+	for _, started := range []func(context.Context, telemetry.RequestStarted) context.Context{nil, none} {
+		bubble(t, func(t *testing.T) {
+			var found, last any
+			r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{
+				RequestStarted: started,
+				RequestStopped: func(ctx context.Context, _ telemetry.RequestStopped) { last = ctx.Value(span{}) },
+			}}})
+			errNo := errors.New("no")
+			_, err := r.Call(context.WithValue(t.Context(), span{}, "the caller's"), conn.Request{
+				Method: "m",
+				MessageFor: conn.MessageFunc(func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
+					found = ctx.Value(span{})
+					return conn.Message{}, errNo
+				}),
+			})
+			if !errors.Is(err, errNo) || found != "the caller's" || last != found {
+				t.Errorf("found %v and %v, error %v; want \"the caller's\" twice, %v", found, last, err, errNo)
+			}
+			r.Stop()
+			<-r.ended
 		})
-		if !errors.Is(err, errNo) || found != "the caller's" {
-			t.Errorf("found %v, error %v; want \"the caller's\", %v", found, err, errNo)
-		}
-		r.Stop()
-		<-r.ended
-	})
+	}
 }

@@ -375,6 +375,10 @@ func TestMalformedFramesAreLogged(t *testing.T) {
 				for _, f := range frames {
 					s.deliver(f.frame)
 				}
+				if c.hooked {
+					s.receiver.Receive(transport.Inbound{Err: fmt.Errorf("sse: %w", &transport.OversizedError{Limit: 5, Size: 7})})
+					synctest.Wait()
+				}
 				for range 2 {
 					timer := time.NewTimer(10 * time.Second)
 					<-timer.C
@@ -396,8 +400,11 @@ func TestMalformedFramesAreLogged(t *testing.T) {
 			if !c.hooked {
 				return
 			}
-			if len(told) != len(frames)+2 {
-				t.Fatalf("the hook got %d frames, want %d", len(told), len(frames)+2)
+			if len(told) != len(frames)+3 {
+				t.Fatalf("the hook got %d frames, want %d", len(told), len(frames)+3)
+			}
+			if got := told[len(frames)]; got.Reason != telemetry.ViolationOversized || got.Shape != "unknown" || got.Size != 7 || got.Conn != "search" || got.Epoch != 1 {
+				t.Errorf("a frame above the limit: got %+v, want the reason %q, no known shape, and the size 7", got, telemetry.ViolationOversized)
 			}
 			for i, f := range frames {
 				if got := told[i]; string(got.Reason) != f.reason || got.Shape != f.shape || got.Size != len(f.frame) {

@@ -3,10 +3,13 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -143,5 +146,40 @@ func TestStatsOfAGate(t *testing.T) {
 		if stats := gate.Stats(); stats != (telemetry.GateSample{}) {
 			t.Errorf("at the end: %+v, want zero", stats)
 		}
+	})
+}
+
+// A sample counts the bytes of all frames that have come in, also of those that are no messages, and of the frames that the link has taken.
+func TestASampleCountsTheBytesThatTravelled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{onSend: func(s *script, o transport.Outbound) error {
+			if o.Route.Method == "refused" {
+				return transport.ErrBusy
+			}
+			return nil
+		}}
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{Name: "c"}})
+		began := time.Now()
+		s.deliver(`Server started`)
+		if err := r.TryNotify(t.Context(), "refused", nil); !errors.Is(err, transport.ErrBusy) {
+			t.Errorf("TryNotify returned %v, want %v", err, transport.ErrBusy)
+		}
+		result := r.calling(t.Context(), conn.Request{Method: "m"})
+		const answer = `{"jsonrpc":"2.0","id":1,"result":{}}`
+		s.deliver(answer)
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		want := telemetry.ConnSample{
+			State: "ready", Kind: "handshaken", Since: began, Epoch: 1, Credit: 1, Calls: 1, Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: 1}}, Malformed: 1,
+			BytesIn: uint64(len(`Server started` + answer)), BytesOut: uint64(len(s.frames()[0])),
+		}
+		got := *r.Control().Sample().Conn
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		r.Stop()
+		<-r.ended
 	})
 }

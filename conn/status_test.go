@@ -3,6 +3,7 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -169,6 +170,38 @@ func TestHeard(t *testing.T) {
 		p.stop()
 		if status := p.client.Status(); status.State != conn.Closing || status.LastFailure.Kind != "" {
 			t.Errorf("after Stop: %s, last failure %v, want closing and none", status.State, status.LastFailure)
+		}
+	})
+}
+
+// AwaitReady says what the Conn has waited for, why its last attempt has failed, and why nobody waits any longer.
+func TestAwaitReadySaysWhyTheLastAttemptFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		opened := 0
+		r := start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
+			if opened++; opened == 1 {
+				return nil, errors.New("no route")
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}), conn.Options{Tuning: conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Second}}))
+		synctest.Wait()
+		enough := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(enough)
+		for _, want := range []string{"conn: not ready, backoff (open failed: no route): enough", "conn: not ready, starting (open failed: no route): enough"} {
+			if err := r.AwaitReady(ctx); !errors.Is(err, enough) || err.Error() != want {
+				t.Errorf("AwaitReady: %v, want %s", err, want)
+			}
+			advance(time.Second)
+		}
+		r.Stop()
+		if err := r.AwaitReady(t.Context()); err == nil || err.Error() != "stopped" {
+			t.Errorf("after Stop: %v, want the reason", err)
+		}
+		<-r.ended
+		if status := r.Status(); status.State != conn.Closing || status.Reason.Kind != conn.Stopped || status.LastFailure.Kind != conn.OpenFailed || !status.NextAttempt.IsZero() {
+			t.Errorf("after Stop: got %+v, want closing, and the last failure before that", status)
 		}
 	})
 }

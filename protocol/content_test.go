@@ -52,12 +52,41 @@ func TestContentsOutsideTheirBounds(t *testing.T) {
 	}
 	var limit *protocol.LimitError
 	err := protocol.Unmarshal([]byte(strings.Replace(most, "{}]", "{},{}]", 1)), &contents)
-	if !errors.As(err, &limit) || limit.Limit != protocol.MaxItems {
+	if !errors.As(err, &limit) || limit.Error() != "protocol: more than 10000 blocks of content" {
 		t.Errorf("one block more got %v", err)
 	}
 	for _, wire := range []string{`{}`, `3`, `"a"`, `[1`, `[]]`} {
 		if err := protocol.Unmarshal([]byte(wire), &contents); err == nil {
 			t.Errorf("%s was accepted", wire)
+		}
+	}
+}
+
+// The functions that make blocks fill in all that they are given.
+func TestBlocksAreMadeWhole(t *testing.T) {
+	for want, blocks := range map[string]protocol.Contents{
+		`[]`:                           protocol.Texts(),
+		`[{"type":"text","text":"a"}]`: protocol.Texts("a"),
+		`[{"type":"text","text":"a"},{"type":"text","text":"b"},{"type":"text","text":"c"}]`: protocol.Texts("a", "b", "c"),
+		`[{"type":"text","text":"a"},{"type":"image","data":"AQI=","mimeType":"m"},{"type":"audio","data":"AQI=","mimeType":"n"}]`: {
+			protocol.Text("a"), protocol.Image([]byte{1, 2}, "m"), protocol.Audio([]byte{1, 2}, "n"),
+		},
+	} {
+		if got, err := protocol.Marshal(blocks); err != nil || string(got) != want {
+			t.Errorf("got %s, %v; want %s", got, err, want)
+		}
+	}
+}
+
+// A number, an id and an integer of another type are refused, and nothing of the message is kept.
+func TestValuesOfAnotherTypeAreRefused(t *testing.T) {
+	for wire, into := range map[string]any{
+		`{"progressToken":1,"progress":"1"}`: new(protocol.ProgressParams), `{"progressToken":1,"progress":1e999}`: new(protocol.ProgressParams),
+		`{"progressToken":{},"progress":1}`: new(protocol.ProgressParams), `{"progressToken":1.5,"progress":1}`: new(protocol.ProgressParams),
+		`{"requestId":[]}`: new(protocol.CancelledParams), `{"tools":[],"ttlMs":"1"}`: new(protocol.ListToolsResult), `{"tools":[],"ttlMs":1.5}`: new(protocol.ListToolsResult),
+	} {
+		if err := protocol.Unmarshal([]byte(wire), into); err == nil {
+			t.Errorf("%s became %+v, want an error", wire, into)
 		}
 	}
 }

@@ -2,7 +2,11 @@ package protocol_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -42,8 +46,43 @@ func TestAppendWithMeta(t *testing.T) {
 		}
 	}
 	for _, none := range []any{1, []int{}, json.RawMessage("null")} {
-		if raw, err := protocol.Append(nil, none, json.RawMessage(meta)); err == nil {
-			t.Errorf("%v became %s", none, raw)
+		for _, before := range []string{"", "x"} {
+			raw, err := protocol.Append([]byte(before), none, json.RawMessage(meta))
+			if want := fmt.Sprintf("protocol: encode %T: no object, which could have _meta", none); raw != nil || err == nil || err.Error() != want {
+				t.Errorf("%v became %q, %v; want nothing and %s", none, raw, err, want)
+			}
 		}
 	}
 }
+
+// Append keeps what is there before, whether a value is encoded by a function of its own or not, and nothing of a value that cannot be encoded. The
+// error names its type, and wraps the reason.
+func TestAppendKeepsWhatIsBefore(t *testing.T) {
+	for _, value := range []any{new(protocol.PingParams), map[string]int{}, &protocol.CallToolParams{Name: "a"}} {
+		alone, err := protocol.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := protocol.Append([]byte("before"), value, nil); err != nil || string(got) != "before"+string(alone) {
+			t.Errorf("%T: got %q, %v; want it behind what was there", value, got, err)
+		}
+		if protocol.SizeOf(value) < 0 || protocol.SizeOf(alone) != len(alone) {
+			t.Errorf("%T: the sizes are %d and %d, want that of the text", value, protocol.SizeOf(value), protocol.SizeOf(alone))
+		}
+	}
+	why := errors.New("not today")
+	for _, value := range []any{unwilling{why}, &protocol.ProgressParams{Progress: math.Inf(1)}, &protocol.ProgressParams{Progress: math.Inf(-1)}, &protocol.ProgressParams{Progress: math.NaN()}} {
+		raw, err := protocol.Append([]byte("before"), value, nil)
+		if raw != nil || err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("protocol: encode %T: ", value)) {
+			t.Errorf("%T: got %q, %v; want an error that names it", value, raw, err)
+		}
+		if _, ok := value.(unwilling); ok && !errors.Is(err, why) {
+			t.Errorf("got %v, want one that wraps %v", err, why)
+		}
+	}
+}
+
+// An unwilling value cannot be encoded.
+type unwilling struct{ why error }
+
+func (u unwilling) MarshalJSON() ([]byte, error) { return nil, u.why }

@@ -401,3 +401,62 @@ type counter struct {
 
 func (c *counter) Receive(transport.Inbound) { c.frames++ }
 func (c *counter) Lost(loss transport.Loss)  { c.lost = loss.Reason }
+
+// Without options, a frame has at most 16 MiB, and a direction queues 256 frames or 16 MiB. A limit below zero is the default, too.
+func TestDefaultLimitsOfAPipe(t *testing.T) {
+	for _, options := range []inmem.Options{{}, {MaxFrame: -1, QueueFrames: -1, QueueBytes: -1}} {
+		a, _, _, _ := pipe(options)
+		var oversized *transport.OversizedError
+		if err := a.Send(transport.Outbound{Frame: make([]byte, 16<<20+1)}); !errors.As(err, &oversized) || *oversized != (transport.OversizedError{Limit: 16 << 20, Size: 16<<20 + 1}) {
+			t.Errorf("%+v: a frame of a byte more than 16 MiB: got %v, want a *transport.OversizedError", options, err)
+		}
+		for range 256 {
+			send(t, a, 0, "1")
+		}
+		if err := a.Send(transport.Outbound{Frame: []byte("1")}); err != transport.ErrBusy {
+			t.Errorf("%+v: a frame behind 256: got %v, want %v", options, err, transport.ErrBusy)
+		}
+		b, _, _, _ := pipe(options)
+		if err := b.Send(transport.Outbound{Frame: make([]byte, 16<<20)}); err != nil {
+			t.Errorf("%+v: a frame of 16 MiB: %v", options, err)
+		}
+		if err := b.Send(transport.Outbound{Frame: []byte("1")}); err != transport.ErrBusy {
+			t.Errorf("%+v: a frame behind 16 MiB: got %v, want %v", options, err, transport.ErrBusy)
+		}
+	}
+}
+
+// A lostRunner records whether work follows its loss.
+type lostRunner struct{ workReceiver }
+
+func (r *lostRunner) Lost(loss transport.Loss) { r.add("lost: %v, work %v", loss.Reason, loss.Work) }
+
+// CloseNow leaves the work of the loss to the Flush that follows, on the other side only, and only if that side is a Runner and the closing side
+// calls Flush.
+func TestCloseNowLeavesWorkToFlush(t *testing.T) {
+	for _, flushes := range []bool{true, false} {
+		a, b := inmem.Pipe(inmem.Options{})
+		var toA, toB lostRunner
+		a.Bind(&toA)
+		b.Bind(&toB)
+		ours := a.(transport.Flusher)
+		if flushes {
+			ours.Flush(0)
+		}
+		if !ours.CloseNow() {
+			t.Fatal("CloseNow returned false, want true")
+		}
+		toA.want(t, "lost: transport: link closed, work false")
+		toB.want(t, fmt.Sprintf("lost: transport: peer closed the link, work %v", flushes))
+		if ours.Flush(1); flushes {
+			toB.want(t, "work 2")
+		}
+		b.Grant(transport.Main, 1)
+		b.(transport.Flusher).Flush(0)
+		toA.want(t)
+		toB.want(t)
+		if err := b.Send(transport.Outbound{Frame: []byte("1")}); err != transport.ErrClosed {
+			t.Errorf("Send on the other side: got %v, want %v", err, transport.ErrClosed)
+		}
+	}
+}

@@ -349,6 +349,7 @@ func TestServeKeepsFieldsOfTheHTTPServer(t *testing.T) {
 		{&http.Server{Handler: mux, ReadHeaderTimeout: time.Second, IdleTimeout: time.Minute}, time.Second, time.Minute},
 		{&http.Server{ReadHeaderTimeout: -1, IdleTimeout: -1}, -1, -1},
 		{&http.Server{ReadTimeout: time.Hour}, 0, 0},
+		{&http.Server{ReadTimeout: -1}, 0, 0},
 	} {
 		s, listener := newServedHandler(t, true, streamable.HandlerOptions{}, c.given)
 		handler := c.given.Handler

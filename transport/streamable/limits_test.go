@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
@@ -175,6 +179,29 @@ func TestMaxMemory(t *testing.T) {
 		}
 		if err := h.Close(0); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A field of zero or less means its default.
+func TestDefaultsOfAHandler(t *testing.T) {
+	store := new(MemoryStore)
+	want := HandlerOptions{
+		MaxBody: 4 << 20, MaxFrame: 16 << 20, MaxSessions: 10_000, SessionIdle: 30 * time.Minute, MaxMemory: 384 << 20, MaxHeld: 32 << 20,
+		MaxUnread: 64 << 20, KeepAlive: 15 * time.Second, Retry: time.Second, ShutdownGrace: 10 * time.Second, EventStore: store,
+	}
+	negative := HandlerOptions{
+		MaxBody: -1, MaxFrame: -1, MaxSessions: -1, SessionIdle: -1, MaxMemory: -1, MaxHeld: -1, MaxUnread: -1, KeepAlive: -1, Retry: -1,
+		ShutdownGrace: -1, EventStore: store,
+	}
+	given := want
+	given.MaxBody, given.MaxUnread, given.JSONOnly, given.NoListening = 1, smallSize, true, true
+	for _, test := range []struct{ given, want HandlerOptions }{
+		{HandlerOptions{EventStore: store}, want}, {negative, want}, {given, given},
+		{HandlerOptions{EventStore: store, MaxBody: 1, MaxUnread: 1, JSONOnly: true}, given},
+	} {
+		if diff := cmp.Diff(test.want, test.given.withDefaults(), cmpopts.IgnoreFields(HandlerOptions{}, "EventStore")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -402,4 +403,26 @@ func TestForwardCountsRefusalsAtOneTimeOnce(t *testing.T) {
 		}
 		all(http.StatusNotFound)
 	})
+}
+
+// Nodes spread the sessions of a node that shuts down over the others. All of them name the same one for a session, none that was tried and not
+// itself.
+func TestNodesNameAnother(t *testing.T) {
+	all := map[string]http.Handler{"a": nil, "b": nil, "c": nil}
+	names := make(map[string]int)
+	for n := range 100 {
+		session := nodename.Join("self", fmt.Sprint(n))
+		first := (&Nodes{Self: "self", Others: all}).Another(session)
+		again := (&Nodes{Self: "other", Others: all}).Another(session)
+		second := (&Nodes{Self: "self", Others: all}).Another(session, first)
+		third := (&Nodes{Self: "self", Others: all}).Another(session, second, first)
+		none := (&Nodes{Self: "self", Others: all}).Another(session, third, second, first)
+		if first != again || second == first || third == first || third == second || third == "" || second == "" || none != "" {
+			t.Fatalf("got %q, again %q, then %q, %q and %q; want three that differ, and then none", first, again, second, third, none)
+		}
+		names[first]++
+	}
+	if len(names) != 3 || names["a"] < 10 || names["b"] < 10 || names["c"] < 10 {
+		t.Errorf("100 sessions are spread as %v, want some on each node", names)
+	}
 }

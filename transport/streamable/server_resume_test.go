@@ -649,7 +649,7 @@ func TestMissedNotificationsAreReported(t *testing.T) {
 	}
 	select {
 	case got := <-said:
-		if !strings.Contains(got, "not kept any more") || !strings.Contains(got, "messages=94") {
+		if !strings.Contains(got, `msg="bowline: messages that a client has missed are not kept any more" identity="" address=127.0.0.1 messages=94`) {
 			t.Errorf("got the log %s, want %q in it and %q in it", got, "not kept any more", "messages=94")
 		}
 	case <-s.ctx.Done():
