@@ -177,7 +177,7 @@ func TestEveryReservedRange(t *testing.T) {
 			}
 		}
 	}
-	for address, want := range map[string]class{"fe80::1%eth0": linkLocal, "::1%lo": loopback, "fd00::1%1": private, "ff02::1%eth0": special, "::ffff:127.0.0.1": loopback, "::127.0.0.1": loopback} {
+	for address, want := range map[string]class{"fe80::1%eth0": linkLocal, "::1%lo": loopback, "2606:4700::1111%1": public, "fd00::1%1": private, "ff02::1%eth0": special, "::ffff:127.0.0.1": loopback, "::127.0.0.1": loopback} {
 		if c := classOf(netip.MustParseAddr(address)); c != want {
 			t.Errorf("%s is of class %d, want %d", address, c, want)
 		}
@@ -271,6 +271,7 @@ func TestConfiguredHostsAreAllowed(t *testing.T) {
 		{"https://mcp.test/mcp", "https://[fd00::1]/", []string{"[FD00::1]"}, true},
 		{"https://private.test/mcp", "https://private.test/.well-known/x", nil, true},
 		{"https://private.test/mcp", "https://private.test:443/x", nil, true},
+		{"https://PRIVATE.test./mcp", "https://private.test/x", nil, true},
 		{"https://private.test/mcp", "https://private.test:8443/x", nil, false},
 		{"https://private.test/mcp", "https://10.0.0.1/x", nil, false},
 		{"http://private.test/mcp", "http://private.test/x", nil, false},
@@ -299,7 +300,7 @@ func TestConfiguredHostsAreAllowed(t *testing.T) {
 func TestInvalidDocumentURLs(t *testing.T) {
 	g := New(Options{Endpoint: "https://mcp.test/mcp"})
 	for _, address := range []string{
-		"", "/x", "javascript:alert(1)", "file:///etc/passwd", "data:text/plain,x", "ftp://as.test/", "http://as.test/", "https://", "https:as.test",
+		"", "/x", "javascript:alert(1)", "file:///etc/passwd", "data:text/plain,x", "ftp://as.test/", "ws://as.test/", "http://as.test/", "https://", "https:as.test",
 		"https://user:pass@as.test/", "https://user@as.test/", "https://:pass@as.test/", "https://[::1/", "http://127.0.0.1/", "https://localhost/", "https://a.localhost./",
 	} {
 		if err := g.Check(address); err == nil || strings.Contains(err.Error(), "pass") && !strings.Contains(err.Error(), "password in it") {

@@ -115,6 +115,7 @@ func TestAnErrorSaysWhatWasRefused(t *testing.T) {
 		"http://%zz":                            "an address: it is no URL",
 		"https://user:secret@as.test/x":         "https://as.test/x: it has a user or password in it",
 		"ftp://as.test/x?secret=1":              "ftp://as.test/x: only https is fetched",
+		"averyverylongschemeindeed:secret":      `an address of scheme "averyverylongschemei": it has no host`,
 		"data:text/plain,secret":                `an address of scheme "data": it has no host`,
 		"https://192.168.0.1/x?secret=1#secret": "https://192.168.0.1/x: it leads to a private address",
 		"https://100.64.0.1/x":                  "https://100.64.0.1/x: it leads to an address that a carrier's customers share",

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -214,9 +215,12 @@ func TestATransportOfTheProgram(t *testing.T) {
 	var fetch context.Context
 	g := New(Options{Endpoint: "https://mcp.example/mcp", Transport: answering(func(r *http.Request) *http.Response {
 		sent, fetch = append(sent, r.URL.String()), r.Context()
+		if r.URL.Path == "/away" {
+			return &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {"https://10.0.0.1/"}}, Body: http.NoBody}
+		}
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
 	})})
-	for address, works := range map[string]bool{"https://as.example/": true, "http://as.example/": false, "https://169.254.169.254/": false} {
+	for address, works := range map[string]bool{"https://as.example/": true, "https://as.example/away": false, "http://as.example/": false, "https://169.254.169.254/": false} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +229,7 @@ func TestATransportOfTheProgram(t *testing.T) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	if len(sent) != 1 {
+	if slices.Sort(sent); !slices.Equal(sent, []string{"https://as.example/", "https://as.example/away"}) {
 		t.Errorf("the requests %q were sent", sent)
 	}
 	if fetch.Err() == nil {
