@@ -376,6 +376,10 @@ func (c *compiler) dependencies(r *objectRules, value any, keyword string) {
 		if r.dependentSchemas == nil {
 			r.dependentSchemas = make(map[string]*node)
 		}
-		r.dependentSchemas[name] = c.node(dependency)
+		made := c.node(dependency)
+		if other := r.dependentSchemas[name]; other != nil {
+			made = &node{allOf: []*node{other, made}}
+		}
+		r.dependentSchemas[name] = made
 	}
 }

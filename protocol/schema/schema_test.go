@@ -37,6 +37,14 @@ func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
 		"dynamic":                   {`{"$dynamicAnchor": "a", "$dynamicRef": "#a"}`, false},
 		"an anchor of itself":       {`{"$anchor": "a", "not": {"$ref": "#a"}}`, false},
 		"an anchor":                 {`{"$defs": {"x": {"$anchor": "a", "type": "integer"}}, "properties": {"n": {"$ref": "#a"}}}`, true},
+		"an anchor in a list":       {`{"allOf": [{"$anchor": "a", "type": "object"}], "properties": {"left": {"$ref": "#a"}}}`, true},
+		"a name with a tilde":       {`{"$defs": {"~1": {"type": "object"}}, "properties": {"left": {"$ref": "#/$defs/~01"}}}`, true},
+		"a malformed definition":    {`{"$defs": {"a": {"type": "text"}}}`, false},
+		"one of draft-07":           {`{"definitions": {"a": {"type": "text"}}}`, false},
+		"then without if":           {`{"then": false, "else": false}`, true},
+		"a malformed then":          {`{"then": 7}`, false},
+		"the longest pattern":       {`{"pattern": "` + strings.Repeat("a", 4096) + `"}`, true},
+		"a pattern too long":        {`{"pattern": "` + strings.Repeat("a", 4097) + `"}`, false},
 		"an array's element":        {`{"allOf": [{"type": "object"}], "properties": {"left": {"$ref": "#/allOf/0"}}}`, true},
 		"no such element":           {`{"allOf": [{}], "properties": {"left": {"$ref": "#/allOf/1"}}}`, false},
 		"elsewhere":                 {`{"$ref": "https://example.com/"}`, false},
@@ -90,11 +98,41 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for value, fits := range map[string]bool{
-		`{"n":1}`: true, `{"n":1.0}`: true, `{}`: false, `{"n":"1"}`: false, `{"n":1,"m":2}`: false, `{"N":1}`: false,
+		`{"n":1}`: true, `{"n":1.0}`: true, `{"n":1e300}`: true, `{"n":0.5}`: false, `{}`: false, `{"n":"1"}`: false, `{"n":1,"m":2}`: false, `{"N":1}`: false,
 		`[]`: false, `null`: false, `{"n":1,"n":2}`: false, `{`: false,
 	} {
 		if err := validator.Validate(t.Context(), json.RawMessage(value)); (err == nil) != fits {
 			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// The keywords of draft-07 count beside those that have replaced them, and each dialect may be named in several ways.
+func TestKeywordsOfTwoDialects(t *testing.T) {
+	for raw, values := range map[string]map[string]bool{
+		`{"dependentRequired":{"a":["b"]},"dependencies":{"a":["c"]}}`: {
+			`{"a":1}`: false, `{"a":1,"b":1}`: false, `{"a":1,"c":1}`: false, `{"a":1,"b":1,"c":1}`: true, `{"b":1}`: true,
+		},
+		`{"dependentSchemas":{"a":{"required":["b"]}},"dependencies":{"a":{"required":["c"]}}}`: {
+			`{"a":1}`: false, `{"a":1,"b":1}`: false, `{"a":1,"c":1}`: false, `{"a":1,"b":1,"c":1}`: true, `{"b":1}`: true,
+		},
+		`{"items":[{"type":"string"}],"additionalItems":false}`: {`["a"]`: true, `["a",1]`: false, `[1]`: false},
+		`{"if":{"required":["a"]},"then":{"required":["b"]}}`:   {`{"a":1}`: false, `{"a":1,"b":1}`: true, `{}`: true},
+	} {
+		for _, dialect := range []string{
+			"", "https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#", "http://json-schema.org/draft-07/schema#",
+			"https://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema",
+		} {
+			validator, err := schema.Compile(t.Context(), json.RawMessage(fmt.Sprintf(`{"$schema":%q,%s`, dialect, raw[1:])))
+			if err != nil {
+				t.Errorf("%s in %q: %v", raw, dialect, err)
+				continue
+			}
+			for value, fits := range values {
+				if err := validator.Validate(t.Context(), json.RawMessage(value)); (err == nil) != fits {
+					t.Errorf("%s in %q: %s: got %v, want it to fit: %t", raw, dialect, value, err, fits)
+				}
+			}
 		}
 	}
 }
