@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,5 +86,52 @@ func TestAnAnnouncerThatIsClosed(t *testing.T) {
 		if got := pass(time.Minute); got != "[]" {
 			t.Errorf("after close %s is announced", got)
 		}
+	})
+}
+
+// Lists that change are read eight times without a wait, and then once a second, which the report says for as long as it is so. Who has not changed any for a while begins anew.
+//
+// Guarantees: G-0088.7
+func TestHowOftenListsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e excess
+		read := func(n int, want ...time.Duration) {
+			t.Helper()
+			for i := range n {
+				began := time.Now()
+				if !e.pace(t.Context()) {
+					t.Fatal("it has ended")
+				}
+				if took, wanted := time.Since(began), want[min(i, len(want)-1)]; took != wanted {
+					t.Errorf("reading %d waited %v, want %v", i+1, took, wanted)
+				}
+			}
+		}
+		slowed := func(want int) {
+			t.Helper()
+			if all := e.notices(nil); len(all) != want {
+				t.Errorf("the notices are %q, want %d", all, want)
+			}
+		}
+		read(8, 0)
+		slowed(0)
+		read(3, time.Second)
+		slowed(1)
+		<-time.NewTimer(time.Hour).C
+		read(8, 0)
+		slowed(0)
+		read(1, time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if e.pace(ctx) {
+			t.Error("a session that has ended is read")
+		}
+		e.setEndless(catalogue.Tools, true)
+		e.setEndless(catalogue.Prompts, true)
+		if all, want := e.notices(nil), []string{"prompts: only the first 100 pages are read", "tools: only the first 100 pages are read", "its lists change all the time: they are read every 1s"}; !slices.Equal(all, want) {
+			t.Errorf("the notices are %q, want %q", all, want)
+		}
+		e.setEndless(catalogue.Tools, false)
+		slowed(2)
 	})
 }

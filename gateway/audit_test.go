@@ -111,6 +111,11 @@ func TestAuditOfAGateway(t *testing.T) {
 	if got := r.about("apply"); !slices.Equal(got, []string{"admin  /", "admin  / failed"}) {
 		t.Errorf("a file that cannot be read: %q", got)
 	}
+	_, refused := f.Apply(ctx, load(t, `{"mcpServers":{},"bowline":{"maxName":1}}`))
+	f.NotApplied(fmt.Errorf("the file: %w", refused)) // which Apply has recorded
+	if got := r.about("apply"); refused == nil || len(got) != 3 || !slices.Equal(f.Report().Mistakes, strings.Split("the file: "+refused.Error(), "\n")) {
+		t.Errorf("a file that Apply has refused: %q, %v, %q", got, refused, f.Report().Mistakes)
+	}
 	if !strings.HasPrefix(last.Client, gateway.Admin+" ") || last.Outcome != "not answered" {
 		t.Errorf("a call of the page: %+v", last)
 	}

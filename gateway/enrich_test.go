@@ -176,6 +176,30 @@ func TestTheLogSaysWhyResultsAreNotEnriched(t *testing.T) {
 	})
 }
 
+// A call that its client has given up is not counted as one that was not enriched: nobody has a poorer result.
+//
+// Guarantees: G-0103.2
+func TestACallThatIsGivenUpWhileItIsEnriched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleetWith(t, protocol.Latest, data(), gateway.Options{Enrich: func(ctx context.Context, _ gateway.ToolCall) (gateway.Addition, error) {
+			<-ctx.Done()
+			return gateway.Addition{}, ctx.Err()
+		}})
+		session := f.client(protocol.Latest, client.Options{})
+		for limit, counted := range map[time.Duration]int64{time.Second / 4: 0, time.Second: 1} { // Enrich has half a second
+			before := f.Report().NotEnriched
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			began := time.Now()
+			_, err := session.CallTool(ctx, params("read", "x"))
+			cancel()
+			synctest.Wait()
+			if n := f.Report().NotEnriched - before; n != counted || (err == nil) != (counted == 1) || time.Since(began) > time.Second/2 {
+				t.Errorf("with %v: %d are counted, %v after %v", limit, n, err, time.Since(began))
+			}
+		}
+	})
+}
+
 // Close waits for no call of Enrich if none is running, and so says of none that it does not end, also if it may wait for nothing.
 //
 // Guarantees: G-0103.2

@@ -277,6 +277,32 @@ func TestMistakesOfServers(t *testing.T) {
 	}
 }
 
+// The error of a file has each of its mistakes, in a line of its own, and as an error that can be looked for.
+//
+// Guarantees: G-0088.8
+func TestTheErrorOfAFileHasAllMistakes(t *testing.T) {
+	g := gateway.New(gateway.Options{})
+	defer g.Close(t.Context())
+	for _, text := range []string{
+		`{"mcpServers":{"a":{"command":"${NOT_SET_AT_ALL}"},"b":{"command":"/bin/b"},"c":{"command":"${NOR_THIS}"}}}`,
+		`{"mcpServers":{"a":{"command":"${NOT_SET_AT_ALL}"},"b":{"command":"/bin/b"},"c":{"command":"${NOR_THIS}"}},"bowline":{"maxName":1}}`,
+	} {
+		err := g.Check(load(t, text))
+		var all *gateway.ConfigError
+		if !errors.As(err, &all) || !strings.HasSuffix(all.Path, "mcp.json") || !slices.Equal(all.Unwrap(), all.Mistakes) || err.Error() != errors.Join(all.Mistakes...).Error() {
+			t.Fatalf("%s: %v", text, err)
+		}
+		for _, want := range []string{"NOT_SET_AT_ALL", "NOR_THIS", "maxName"} {
+			if strings.Contains(err.Error(), want) != strings.Contains(text, want) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		if n := strings.Count(err.Error(), "\n") + 1; n != 2 && !strings.Contains(text, "maxName") || n != 3 && strings.Contains(text, "maxName") {
+			t.Errorf("%d lines: %v", n, err)
+		}
+	}
+}
+
 // The file says what is offered, under which names, and which roots a server gets outside of calls.
 //
 // Guarantees: G-0088.8

@@ -23,7 +23,7 @@ type talker struct {
 }
 
 func newTalker() *talker {
-	s := &talker{server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}), make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	s := &talker{server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{LoggerName: "talker"}), make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	server.AddTool(s.Server, protocol.Tool{Name: "talk"}, func(ctx context.Context, _ struct{}) (string, error) {
 		log := server.Logger(ctx)
 		log.Debug("one")
@@ -52,7 +52,9 @@ func (f *fleet) listener(version string, level protocol.LogLevel) *listener {
 	l := new(listener)
 	l.Session = f.client(version, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 		if m, ok := e.(*client.LogMessage); ok {
-			l.got = append(l.got, fmt.Sprintf("%s %s", m.Level, m.Data))
+			if l.got = append(l.got, fmt.Sprintf("%s %s", m.Level, m.Data)); m.Logger != "talker" {
+				f.t.Errorf("the logger is %q", m.Logger)
+			}
 		}
 	}})
 	if level != "" {
@@ -162,6 +164,30 @@ func TestLogMessagesOfSeveralUsers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who has chosen no level is no reason that another user hears nothing of what comes outside of calls.
+//
+// Guarantees: G-0088.16
+func TestLogMessagesBesideAUserWhoWantsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTalker()
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s.Server})
+		f.identity = "ada"
+		ada := f.listener(protocol.LatestLegacy, protocol.LogDebug)
+		f.identity = "bob"
+		bob := f.listener(protocol.LatestLegacy, "")
+		for _, l := range []*listener{ada, bob} {
+			failOn(t, second(client.Call[string](t.Context(), l.Session, "a__talk", nil)))
+			l.heard()
+		}
+		for session := range s.Sessions() {
+			session.Logger().Error("trouble")
+		}
+		if a, b, n := ada.heard(), bob.heard(), f.Report().Unclaimed; a != `error "trouble"` || b != "" || n != 0 {
+			t.Errorf("got %q and %q, and %d are counted", a, b, n)
+		}
+	})
 }
 
 // What a server says outside of calls does not reach a user who may see nothing of it, from the next file on, too.

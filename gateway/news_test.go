@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway"
+	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -156,7 +157,7 @@ func TestWhichSubscriptionsStay(t *testing.T) {
 		for _, name := range []string{"no", "one", "two"} {
 			server.AddResource(s, protocol.Resource{URI: "a:/" + name, Name: name}, func(context.Context) (string, error) { return name, nil })
 		}
-		f := newFleetWith(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, gateway.Options{Each: triesSoon})
+		f := newFleetWith(t, protocol.LatestLegacy, map[string]*server.Server{"a": s}, gateway.Options{})
 		session := f.client(protocol.LatestLegacy, client.Options{})
 		var refused *jsonrpc.Error
 		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "a:/no"}); !errors.As(err, &refused) || !strings.Contains(refused.Message, "not this one") {
@@ -168,7 +169,7 @@ func TestWhichSubscriptionsStay(t *testing.T) {
 		failOn(t, session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: "a:/one"}))
 		synctest.Wait()
 		asked = nil
-		f.kill("a", true)
+		failOn(t, f.Do(t.Context(), "a", admin.Restart)) // the next session knows nothing of them, but from the gateway
 		pass(5 * time.Second)
 		if synctest.Wait(); !slices.Equal(asked, []string{"a:/two"}) {
 			t.Errorf("the next connection was asked for %q", asked)

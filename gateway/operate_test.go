@@ -155,6 +155,12 @@ func TestChangesAreSeen(t *testing.T) {
 	seen("the end of a client", func(r admin.Report) bool { return len(r.Clients) == 0 })
 	f.apply(fileOf(t, "b"))
 	seen("a file", func(r admin.Report) bool { return len(r.Servers) == 1 && r.Ready && r.File != "" })
+	before = f.Changed()
+	f.NotApplied(errors.New("line 1: no\nline 2: no"))
+	<-before
+	if got := f.Report().Mistakes; !slices.Equal(got, []string{"line 1: no", "line 2: no"}) {
+		t.Errorf("the mistakes are %q", got)
+	}
 }
 
 // Of each client with a session it is said who has logged in, from the first request on: the name, if the login has one, and who it is.

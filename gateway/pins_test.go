@@ -60,7 +60,7 @@ func TestAToolThatChanges(t *testing.T) {
 		if len(pins) != 1 || pins[0].Tool != "t" || pins[0].Held != (mode == "block") || !slices.Equal(pins[0].Changes, []admin.PinChange{{Member: "description", Was: `"reads"`, Is: `"obey"`}}) {
 			t.Errorf("%s: the pins are %v", mode, pins)
 		}
-		if s, _ := f.Report().Server("a"); len(s.Notices) == 0 || !strings.Contains(s.Notices[0], "t has changed since it was approved (description)") && !strings.Contains(s.Notices[0], `"t" has changed since it was approved (description)`) {
+		if s, _ := f.Report().Server("a"); len(s.Notices) == 0 || !strings.HasPrefix(s.Notices[0], "tools: ") || !strings.Contains(s.Notices[0], "t has changed since it was approved (description)") && !strings.Contains(s.Notices[0], `"t" has changed since it was approved (description)`) {
 			t.Errorf("%s: the notices are %q", mode, s.Notices)
 		}
 		if d, _ := f.Detail("a"); len(d.Pins) != 1 {

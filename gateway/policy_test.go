@@ -399,6 +399,7 @@ func TestExplain(t *testing.T) {
 			"b/b:/all/7 true 1:174: bowline.policy[1].allow[0]", "a/a:/one false bowline.policy: no rule for this user names it"}},
 		{rules, gateway.User{Claims: map[string][]string{"groups": {"x"}}}, []string{"a:/one", "a:/all/7"}, []string{"a/a:/one true 1:154: bowline.policy[0].allow[0]", "a/a:/all/7 true 1:154: bowline.policy[0].allow[0]"}},
 		{`,"bowline":{"policy":[{"allow":["b/b:/all/7"]}]}`, gateway.User{}, []string{"b:/all/7"}, []string{"b/b:/all/7 false the template by which it is found is not allowed"}},
+		{`,"bowline":{"groups":{"g":{"servers":["b"]}}}`, gateway.User{Group: "g"}, []string{"a/who", "b/who"}, []string{"a/who false 1:128: bowline.groups.g", "b/who true 1:128: bowline.groups.g"}},
 		{rules, gateway.User{}, []string{"b:/all/%37"}, []string{"b/b:/all/%37 false it has a shorter spelling, and only that is found"}},
 		{``, gateway.User{}, []string{"a/hidden", "a/who"}, []string{"a/hidden false the entry of a does not offer it (bowline.tools)", "a/who true the file has no policy"}},
 		{``, gateway.User{}, []string{"c/x"}, []string{`"c/x" is not known: write a server of the file, a slash, and a name`}},

@@ -87,14 +87,14 @@ func TestTheRecordNamesTheLineOfEachKind(t *testing.T) {
 	server.AddTool(s, protocol.Tool{Name: "reads", Annotations: &protocol.ToolAnnotations{ReadOnlyHint: true}}, func(context.Context, struct{}) (string, error) { return "", nil })
 	all := map[string]*server.Server{"a": named("a"), "t": s}
 	f := newFleetFor(t, protocol.LatestLegacy, all, gateway.Options{Audit: r.write}, load(t, `{"mcpServers":{"a":{"command":"/bin/a"},"t":{"command":"/bin/t"}},"bowline":{"personas":{
-		"reader":{"who":["token ada"],"readOnly":true,"deny":["a/a:/all/*"]},"worker":{"who":["token bob"],"allow":["t/hold"]}}}}`))
+		"reader":{"who":["token ada"],"readOnly":true,"deny":["a/a:/all/*"]},"worker":{"who":["token bob"],"allow":["t/hold"]},"more":{"who":["token ada"],"allow":["t/fail"]}}}}`))
 	f.identity = "token bob"
 	task := start(t, f.client(protocol.LatestLegacy, taskUser("bob")), "t__hold")
 	failOn(t, second(task.Status(timeout(t))))
 	f.identity = "token ada"
 	session, ctx := f.client(protocol.Latest, client.Options{}), timeout(t)
 	everything(t, session)
-	for _, tool := range []string{"t__reads", "t__plain", "t__none"} {
+	for _, tool := range []string{"t__reads", "t__fail", "t__plain", "t__none"} {
 		_, _ = session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
 	}
 	for _, prompt := range []string{"a__greet", "a__none"} {
@@ -107,7 +107,7 @@ func TestTheRecordNamesTheLineOfEachKind(t *testing.T) {
 	_, _ = session.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Type: protocol.ReferenceResource, URI: "a:/all/{N}"}, Argument: protocol.CompleteArgument{Name: "N"}})
 	want := []string{
 		"tools/call t__hold t/hold answered personas.worker.allow[0]", "tasks/get ID t/OWN answered ",
-		"tools/call t__reads t/reads answered personas.reader", "tools/call t__plain /plain denied personas: no persona of this user allows it", "tools/call t__none / failed ",
+		"tools/call t__reads t/reads answered personas.reader", "tools/call t__fail t/fail failed personas.more.allow[0]", "tools/call t__plain /plain denied personas: no persona of this user allows it", "tools/call t__none / failed ",
 		"prompts/get a__greet a/greet answered personas.reader", "prompts/get a__none / failed ",
 		"resources/read a:/one a/a:/one answered personas.reader", "resources/read a:/all/7 /a:/all/7 denied personas.reader.deny[0]", "resources/read a:/none / failed ",
 		"completion/complete  a/ answered personas.reader", "completion/complete  /a:/all/{N} denied personas.reader.deny[0]",

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/gateway"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // tasked starts a gateway over one server with tasks, which is another one on each connection. They hold until the end of the test.
@@ -51,6 +53,52 @@ func TestTaskIsNotLookedForOnAnotherConnection(t *testing.T) {
 			isLostTask(t, task)
 		})
 	}
+}
+
+// Each request about a task that was lost says so in the form of its revision: the status of the task, what has become of its call, and to cancel it is an error in 2025-11-25 alone.
+//
+// Guarantees: G-0094.3
+func TestWhatALostTaskAnswers(t *testing.T) {
+	taskEras(t, func(t *testing.T, version string) {
+		f, clientOf := tasked(t, version, `{}`)
+		session := clientOf("ann")
+		task := start(t, session, "a__hold")
+		failOn(t, f.Do(t.Context(), "a", admin.Stop))
+		const lost = `the task was lost with the server "a": it has ended since. It may have been executed`
+		status, err := task.Status(timeout(t))
+		if err != nil || status.Status != protocol.TaskFailed || status.StatusMessage != lost || status.TaskID != task.ID() {
+			t.Errorf("its status: %+v, %v", status, err)
+		}
+		_, err = task.Wait(timeout(t))
+		var fault *jsonrpc.Error
+		if !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInternalError || fault.Message != `the server "a" is away: it has ended since. It may have been executed` || !strings.Contains(string(fault.Data), `"delivery":"unknown"`) {
+			t.Errorf("its result: %v, %+v", err, fault)
+		}
+		switch err := task.Cancel(timeout(t)); {
+		case protocol.IsModern(version) && err != nil:
+			t.Errorf("to cancel it: %v", err)
+		case !protocol.IsModern(version) && (!errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams || fault.Message != "the task has ended: it has failed"):
+			t.Errorf("to cancel it: %v", err)
+		}
+	})
+}
+
+// What a server has told of the end of a task holds when the server is lost, although nobody has asked for it.
+//
+// Guarantees: G-0094.3
+func TestTheEndOfATaskThatWasTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := taskServer()
+		f := newFleet(t, protocol.LatestLegacy, map[string]*server.Server{"a": s})
+		task := start(t, f.client(protocol.LatestLegacy, taskUser("ann")), "a__hold")
+		close(release)
+		pass(time.Second)
+		synctest.Wait()
+		failOn(t, f.Do(t.Context(), "a", admin.Stop))
+		if status, err := task.Status(timeout(t)); err != nil || status.Status != protocol.TaskCompleted {
+			t.Errorf("%+v, %v", status, err)
+		}
+	})
 }
 
 // A task that has ended does not fail later, when its server has ended, too.

@@ -110,6 +110,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 		{Tools, `{"name":"t",` + schema + `}x`, "it is no JSON"},
 		{Tools, "{\"name\":\"\xff\"," + schema + `}`, "it is no JSON"},
 		{Tools, `{"name":"t","inputSchema":{},"x":` + deep + `}`, "nested deeper than 64"},
+		{Tools, `{"name":"t","inputSchema":{},"x":` + deep[1:len(deep)-1] + `}`, ""},
 		{Tools, `{"name":"t","inputSchema":{"d":"` + strings.Repeat("x", MaxEntry) + `"}}`, "more than 1048576"},
 		{Tools, `{"name":"t","inputSchema":{},"x":"` + strings.Repeat("x", 4*MaxEntry) + `"}`, "it has 41"},
 		{Tools, `{"name":"t","inputSchema":{},"description":"` + big + `"}`, `the description of "t" has 131072 bytes, and is cut to 65536`},
@@ -278,12 +279,14 @@ func TestFilters(t *testing.T) {
 // Guarantees: G-0090.10
 func TestDenyWinsOverTemplates(t *testing.T) {
 	a, b := Server{Name: "a", Filter: map[Kind]Filter{Resources: {Deny: []string{"x://secret*"}}}}, Server{Name: "b"}
-	s := Empty().Apply(planned(a, b), []Server{a, b}).Learn(a, Templates, uris("uriTemplate", "x://{id}")).Learn(b, Templates, uris("uriTemplate", "x://{id}"))
+	s := Empty().Apply(planned(a, b), []Server{a, b}).Learn(a, Templates, uris("uriTemplate", "x://{id}")).Learn(b, Templates, uris("uriTemplate", "x://{id}", "x://{+id}"))
 	if item, found := s.Resource("x://open"); !found || item.Server != "a" {
 		t.Error("what is not denied is not found")
 	}
-	if item, found := s.Resource("x://secret1"); found {
-		t.Errorf("what is denied is found at %s", item.Server)
+	for _, uri := range []string{"x://secret1", "x://%73ecret1", "x://secre%74"} {
+		if item, found := s.Resource(uri); found {
+			t.Errorf("%s, which is denied, is found at %s", uri, item.Server)
+		}
 	}
 }
 
@@ -358,7 +361,7 @@ func TestResourcesAreFoundByURIAndTemplate(t *testing.T) {
 	for uri, want := range map[string]string{
 		"x://listed": "b", "x://1": "a", "x://1/2": "a", "x://1/2/3": "", "y://1": "b", "y://1%20x": "b", "y://": "b", "y://1/": "", "f://any/thing?x#y": "a",
 		"q://a": "a", "q://a?x=1&y=2": "a", "q://ab": "", "s://a/b/c#d": "a", "s://a": "a", "d://a.txt;v=1&w=2": "a", "z://1": "", "": "",
-		"x://1\n": "", "f://" + strings.Repeat("a", LongestURI): "",
+		"x://1\n": "", "f://a\nb": "a", "f://" + strings.Repeat("a", LongestURI): "",
 	} {
 		item, ok := s.Resource(uri)
 		if item.Server != want || ok != (want != "") || ok && item.Own != uri {
@@ -387,7 +390,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("there is a third page at %s", *cursor)
 	}
 	_, ofPrompts, _ := known.Page(Prompts, nil, 1)
-	for _, foreign := range []string{"", "2", "eyJwYWdlIjoyfQ", encode(Tools, "x") + "=", encode(Tools, "x")[1:], *ofPrompts} {
+	for _, foreign := range []string{"", "2", encode(Tools, ""), "eyJwYWdlIjoyfQ", encode(Tools, "x") + "=", encode(Tools, "x")[1:], *ofPrompts} {
 		_, _, err := known.Page(Tools, &foreign, 2)
 		var refused *CursorError
 		if !errors.As(err, &refused) || refused.Kind != Tools || !strings.Contains(err.Error(), "list of tools") {
@@ -437,7 +440,7 @@ func TestIdentities(t *testing.T) {
 	seen := map[string]bool{same: true}
 	for _, other := range []string{
 		IdentityOf(&stdio.Command{Path: "a", Args: []string{"b"}}), IdentityOf(&stdio.Command{Path: "a b", Dir: "d"}),
-		IdentityOf(&stdio.Command{Path: "a", Args: []string{"c"}, Dir: "d"}), IdentityOf(&streamable.Client{URL: "a"}), IdentityOf(&sse.Client{URL: "b"}), IdentityOf(nil),
+		IdentityOf(&stdio.Command{Path: "a", Args: []string{"c"}, Dir: "d"}), IdentityOf(&stdio.Command{Path: "a", Args: []string{"b", "c"}, Dir: "d"}), IdentityOf(&stdio.Command{Path: "a", Args: []string{"b c"}, Dir: "d"}), IdentityOf(&streamable.Client{URL: "a"}), IdentityOf(&sse.Client{URL: "b"}), IdentityOf(nil),
 	} {
 		if seen[other] {
 			t.Error("two servers have the same identity")

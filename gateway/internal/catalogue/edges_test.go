@@ -105,6 +105,65 @@ func TestDescribedTools(t *testing.T) {
 	}
 }
 
+// What the file says of tools does not hold for prompts that are called the same. What a server lists twice, or what is no entry, is named.
+//
+// Guarantees: G-0090.8, G-0090.9
+func TestWhatIsSaidOfALine(t *testing.T) {
+	bare := ""
+	of, other := Server{Name: "s", Rename: map[string]string{"a": "x"}, Describe: map[string]string{"a": "by the file"}}, Server{Name: "other"}
+	plan, _ := names.Make(0, []names.Server{{Name: "s", Prefix: &bare}, {Name: "other"}})
+	entries := func(all ...string) (list List) {
+		for _, raw := range all {
+			list.Entries = append(list.Entries, json.RawMessage(raw))
+		}
+		return list
+	}
+	s := Empty().Apply(plan, []Server{of, other}).
+		Learn(of, Prompts, entries(`{"name":"a"}`, `{"name":"a","title":"again"}`, `5`)).Learn(of, Tools, entries(`{"name":"other__t","inputSchema":{}}`))
+	if prompts := s.Items(Prompts); len(prompts) != 1 || string(prompts[0].Raw) != `{"name":"a"}` {
+		t.Errorf("%+v", prompts)
+	}
+	equal(t, "notices", s.Notices("s"), []Notice{
+		{"s", Tools, `"other__t" is hidden: names that begin so are those of another server`},
+		{"s", Prompts, `"a" is listed twice: the first one counts`}, {"s", Prompts, "number 3 is left out: it is no JSON object"},
+	})
+	long := strings.Repeat("n", 100)
+	s = s.Learn(other, Tools, entries(`{"name":"`+long+`","inputSchema":{}}`))
+	if n := len(s.Notices("other")); n != 1 {
+		t.Errorf("%d notices of a name that is too long", n)
+	}
+	wide, _ := names.Make(names.MostMax, []names.Server{{Name: "s", Prefix: &bare}, {Name: "other"}})
+	if s = s.Apply(wide, []Server{of, other}); len(s.Notices("other")) != 0 {
+		t.Errorf("notices of a name that is not too long any more: %v", s.Notices("other"))
+	}
+	for _, c := range []struct {
+		changed Changed
+		want    string
+	}{
+		{Changed{Own: "t", Members: []Member{{"description", "", ""}, {"title", "", ""}}}, `"t" has changed since it was approved (description, title): see bowline pins`},
+		{Changed{Own: "t", Members: []Member{{"title", "", ""}}, Held: true}, `"t" has changed since it was approved (title), and is not offered: see bowline pins`},
+		{Changed{Own: "t", Unknown: true, Held: true}, `"t" waits for the cluster, which cannot be asked what it was, and is not offered`},
+		{Changed{Own: "t", Unknown: true}, `"t" waits for the cluster, which cannot be asked what it was`},
+	} {
+		equal(t, "what has changed", c.changed.String(), c.want)
+	}
+}
+
+// Who sees only a part does not find by a template what is written in another way than a policy would write it.
+//
+// Guarantees: G-0098.13
+func TestAPartFindsPlainURIs(t *testing.T) {
+	of := Server{Name: "s"}
+	s := Empty().Apply(planned(of), []Server{of}).Learn(of, Templates, uris("uriTemplate", "x://{id}"))
+	part := s.For(func(Kind, Item) bool { return true })
+	for uri, want := range map[string]bool{"x://a": true, "x://%61": false} {
+		_, whole := s.Resource(uri)
+		if _, found := part.Resource(uri); !whole || found != want {
+			t.Errorf("%s is found: %t in the whole, %t in a part", uri, whole, found)
+		}
+	}
+}
+
 // A URI that a server could take for another one is not plain.
 //
 // Guarantees: G-0098.13
@@ -132,6 +191,10 @@ func TestWhereTextsAreCut(t *testing.T) {
 	var tool struct{ Description string }
 	if err := json.Unmarshal(known.Items(Tools)[0].Raw, &tool); err != nil || tool.Description != "x"+strings.Repeat("é", MaxDescription/2-1) {
 		t.Errorf("%v: %d bytes of the description are left", err, len(tool.Description))
+	}
+	before := start.Learn(s, Tools, List{Entries: []json.RawMessage{json.RawMessage(fmt.Sprintf(`{"description":"x%s","name":"t","inputSchema":{}}`, strings.Repeat("é", MaxDescription)))}})
+	if raw, want := string(before.Items(Tools)[0].Raw), fmt.Sprintf(`{"description":"x%s","name":"s__t","inputSchema":{}}`, strings.Repeat("é", MaxDescription/2-1)); raw != want {
+		t.Errorf("one that describes itself first is offered as %.40s…%s", raw, raw[len(raw)-40:])
 	}
 	if text := known.Notices("s")[0].Text; !strings.Contains(text, `"`+name[:128]+`"...`) {
 		t.Errorf("the notice is %s", text)
@@ -288,6 +351,10 @@ func TestWhatANameMayMean(t *testing.T) {
 		equal(t, name, mean(s, Tools, name), want)
 	}
 	equal(t, "a prompt", mean(s, Prompts, "a__old"), []string{"a old"})
+	equal(t, "a prompt of a server that renames tools", mean(s, Prompts, "b__new"), []string{"b new"})
+	if item := s.MayMean(Tools, "b__t")[0]; item.Name != "b__t" || item.Says != (Says{ReadOnly: true}) || item.Raw != nil {
+		t.Errorf("what is known of it: %+v", item)
+	}
 	part := s.For(func(_ Kind, item Item) bool { return item.Own == "t" })
 	equal(t, "what is seen", mean(part, Tools, "b__t"), []string{"b t"})
 	equal(t, "what is hidden", mean(part, Tools, "b__u"), none)
@@ -311,6 +378,9 @@ func TestAServerThatFailsToSayWhatItHas(t *testing.T) {
 	}
 	if said := failed.Learn(a, Tools, tools("t")); said.Failure("a", Tools) != nil || said.Fail(a, Tools, full) != said {
 		t.Error("a server that has said what it has fails to say it")
+	}
+	if failed.Fail(a, Prompts, full); failed.Failure("a", Prompts) != nil {
+		t.Error("a snapshot has changed")
 	}
 	if failed.Fail(Server{Name: "a", Identity: "another"}, Tools, nil) != failed {
 		t.Error("a server that is not there fails")

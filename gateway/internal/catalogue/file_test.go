@@ -3,6 +3,7 @@ package catalogue
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,6 +78,7 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 		{`[]`, "cannot unmarshal"},
 		{`{"v":2}`, "it has version 2, and only 1 is known"},
 		{`{"v":1,"servers":[{"name":"a"},{"name":"a"}]}`, `the server "a" is there twice`},
+		{`{"servers":[]}`, "it has version 0, and only 1 is known"},
 		{`{"v":1,"servers":[{"name":""}]}`, "has no name"},
 		{`{"v":1,"servers":[` + strings.Repeat(`{"name":"a"},`, maxServers) + `{"name":"a"}]}`, "10001 servers"},
 		{string(text) + "x", "invalid character"},
@@ -103,6 +105,45 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 		if _, err := Open(path); err != nil {
 			t.Errorf("%.40q: after Save: %v", c.text, err)
 		}
+	}
+}
+
+// What a server has said is read back as it was, and for how long and for whom it may be cached. A tool of a cluster is not pinned by that.
+//
+// Guarantees: G-0090.13
+func TestWhatAFileKeeps(t *testing.T) {
+	of := Server{Name: "s", Identity: "1", Shared: true}
+	s, lists := Empty().Apply(planned(of), []Server{of}), make(map[Kind]List)
+	for i, entry := range []string{`{"name":"t","inputSchema":{}}`, `{"name":"p"}`, `{"uri":"a:b","name":"r"}`, `{"uriTemplate":"a:{b}","name":"r"}`} {
+		kind := Kinds()[i]
+		lists[kind] = List{Entries: []json.RawMessage{json.RawMessage(entry)}, At: time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC), TTL: time.Duration(i) * time.Second, Private: i%2 == 0}
+		s = s.Learn(of, kind, lists[kind])
+	}
+	text, err := encodeFile(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeFile(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := encodeFile(back); err != nil || string(again) != string(text) {
+		t.Errorf("it is written as %s, and was %s, %v", again, text, err)
+	}
+	for kind, want := range lists {
+		if got, known := back.ListOf(of, kind); !known || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %+v, want %+v", kind, got, want)
+		}
+	}
+	if one := back.servers[0]; !one.Shared || len(one.pins) != 0 {
+		t.Errorf("%+v", one)
+	}
+	back, err = decodeFile([]byte(`{"v":1,"servers":[{"name":"s","identity":"1","lists":{"tools":{"ttl":-5,"entries":[]}}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, known := back.ListOf(of, Tools); !known || list.TTL != 0 {
+		t.Errorf("a time in the past: %+v", list)
 	}
 }
 

@@ -253,3 +253,29 @@ func TestApprovalOfAVersion(t *testing.T) {
 		t.Error("a tool with an @ in its name cannot be approved")
 	}
 }
+
+// What a cluster pins is what its tools are pinned to already, and of the others what they are. To approve one of them says nothing of the others, and what is pinned already changes nothing.
+//
+// Guarantees: G-0098.16
+func TestWhatAClusterPins(t *testing.T) {
+	of := Server{Name: "s", Identity: "1", Shared: true, Pins: Block}
+	s := Empty().Apply(planned(of), []Server{of}).Learn(of, Tools, List{Entries: []json.RawMessage{
+		json.RawMessage(`{"name":"t","inputSchema":{}}`), json.RawMessage(`{"name":"u","inputSchema":{}}`), json.RawMessage(`{"name":"new","inputSchema":{}}`)}})
+	is := s.Sums(of)
+	pinned := s.Pin(of, map[string]string{"t": "other", "u": "another"})
+	if got := pinned.Sums(of); len(is) != 3 || len(got) != 3 || got["t"] != "other" || got["u"] != "another" || got["new"] != is["new"] || is["t"] == is["u"] {
+		t.Errorf("pinned to %q, and they are %q", got, is)
+	}
+	if again := pinned.Pin(of, map[string]string{"t": "other", "u": "another"}); again != pinned {
+		t.Error("the same pins make another snapshot")
+	}
+	if got := pinned.Approval("s", "t"); len(got) != 1 || got["t"] != is["t"] {
+		t.Errorf("to approve t pins %q, want %q", got, is["t"])
+	}
+	if got := pinned.Approval("s", "none"); got != nil {
+		t.Errorf("to approve nothing pins %q", got)
+	}
+	if got := pinned.Sums(Server{Name: "s", Identity: "2"}); got != nil {
+		t.Errorf("another server is pinned to %q", got)
+	}
+}

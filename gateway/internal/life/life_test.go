@@ -58,6 +58,18 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// Never is later than any time.
+//
+// Guarantees: G-0088.11
+func TestEarlier(t *testing.T) {
+	never, one := time.Time{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range [][3]time.Time{{never, never, never}, {one, never, one}, {never, one, one}, {one, one.Add(1), one}, {one.Add(1), one, one}} {
+		if got := Earlier(c[0], c[1]); got != c[2] {
+			t.Errorf("of %v and %v: %v", c[0], c[1], got)
+		}
+	}
+}
+
 // One that does not run is not to be ended again and again, until it is started.
 //
 // Guarantees: G-0088.11

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +152,32 @@ func (a *asker) is(t *testing.T, running int) {
 	if a.running != running || a.Waiting() != 0 || len(a.of) != 0 || len(a.next) != 0 {
 		t.Errorf("%d run, and %d wait: %v, %v; want %d and nobody", a.running, a.Waiting(), a.of, a.next, running)
 	}
+}
+
+// Of the requests of one client, the one that has waited longest is next.
+//
+// Guarantees: G-0100.3
+func TestTurnsOfAClientAreInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		var order []int
+		for i := range 4 {
+			go func() {
+				if err := turns.Enter(t.Context(), "a", 1); err != nil {
+					t.Error(err)
+				}
+				order = append(order, i)
+			}()
+			synctest.Wait()
+		}
+		for range 4 {
+			turns.Leave()
+			synctest.Wait()
+		}
+		if !slices.Equal(order, []int{0, 1, 2, 3}) {
+			t.Errorf("the order was %v", order)
+		}
+	})
 }
 
 // However many requests of one client wait, another one's is next but one.

@@ -47,11 +47,11 @@ func TestEdgesOfNames(t *testing.T) {
 //
 // Guarantees: G-0090.1
 func TestKeysOfServers(t *testing.T) {
-	p, _ := Make(0, []Server{{Name: "git.hub"}, {Name: "plain", Prefix: bare()}, {Name: "git hub"}})
+	p, _ := Make(0, []Server{{Name: "git.hub"}, {Name: "plain", Prefix: bare()}, {Name: "git hub"}, {Name: "git__hub"}, {Name: "a///b"}})
 	for name, want := range map[string]struct {
 		key string
 		ok  bool
-	}{"git.hub": {"git_hub", true}, "plain": {"", true}, "git hub": {"", false}, "nobody": {"", false}} {
+	}{"git.hub": {"git_hub", true}, "plain": {"", true}, "git hub": {"", false}, "git__hub": {"", false}, "a///b": {"a_b", true}, "nobody": {"", false}} {
 		if key, ok := p.Key(name); key != want.key || ok != want.ok {
 			t.Errorf("%s: got %q, %v", name, key, ok)
 		}

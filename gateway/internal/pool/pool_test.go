@@ -229,3 +229,40 @@ func TestDue(t *testing.T) {
 		is("[was used later]")
 	})
 }
+
+// What the file does not want any more ends at once, unless it is in use. The next look is when the first of the others may end. All are listed the oldest first, with how they are used.
+//
+// Guarantees: G-0095.3
+func TestWhatTheFileDoesNotKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pool[int]
+		began := time.Now()
+		for i, o := range []Owner{{"ann", nil}, {"bob", 1}, {"cid", 2}, {"dan", nil}, {"eve", 3}} {
+			place, err := p.Enter(t.Context(), o, o.Session, func(place *Place[int]) { place.Value = i }, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.User == "dan" {
+				p.Hold(place)
+			} else if p.Leave(place) {
+				t.Errorf("%v is over", o)
+			}
+			<-time.NewTimer(time.Second).C
+		}
+		all, uses := p.All()
+		for i, place := range all {
+			if want := (Use{Since: began.Add(time.Duration(i) * time.Second), Left: place.Owner.Session == nil}); place.Owner.User == "dan" {
+				if want.Calls = 2; uses[i] != want {
+					t.Errorf("%v: %+v, want %+v", place.Owner, uses[i], want)
+				}
+			} else if place.Value != i || uses[i] != want {
+				t.Errorf("%v is %d: %+v, want %+v", place.Owner, place.Value, uses[i], want)
+			}
+		}
+		due, next := p.Due(time.Now(), func(o Owner) bool { return o.Session != nil }, func(bool) life.Rule { return life.Rule{Idle: time.Minute} })
+		if len(all) != 5 || len(due) != 1 || due[0].Owner.User != "ann" || !next.Equal(began.Add(time.Minute+time.Second)) {
+			t.Errorf("%d of %d end, the next look is at %v", len(due), len(all), next)
+		}
+		p.Ended()
+	})
+}

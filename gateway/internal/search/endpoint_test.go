@@ -111,6 +111,11 @@ func TestWhatIsFoundIsDescribed(t *testing.T) {
 			t.Errorf("a description of %d bytes became %q", size, got)
 		}
 	}
+	w.offer(tool("one", "a page", "deadline"), tool("other", "a page"))
+	w.last = nil
+	if found := w.find(t, `{"query":"deadline"}`); len(found) != 1 || found[0].Name != "s__one" {
+		t.Errorf("by the name of a parameter: %+v", found)
+	}
 	w.Visible = nil
 	w.offer(tool("hidden", "a page"))
 	w.last = nil

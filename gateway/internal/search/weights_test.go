@@ -40,7 +40,7 @@ func TestBeginningsOfWords(t *testing.T) {
 	for i := range 40 {
 		all = append(all, Document{Name: "pre" + strings.Repeat(string(rune('a'+i%26)), 1+i/26) + "q"})
 	}
-	all = append(all, Document{Name: "prf"}, Document{Name: "aaa"}, Document{Name: "zzz"})
+	all = append(all, Document{Name: "prf"}, Document{Name: "aaa"}, Document{Name: "zzz"}, Document{Name: "äöü"})
 	index := New(all)
 	found := index.Find("pre", 100, everything)
 	if len(found) != mostCompletions {
@@ -51,7 +51,7 @@ func TestBeginningsOfWords(t *testing.T) {
 			t.Errorf("%s is found", all[i].Name)
 		}
 	}
-	for query, want := range map[string]int{"pr": 0, "prebq": 1, "prebb": 1, "zz": 0, "zzz": 1, "zzzz": 0, "aa": 0} {
+	for query, want := range map[string]int{"pr": 0, "prebq": 1, "prebb": 1, "zz": 0, "zzz": 1, "zzzz": 0, "aa": 0, "äö": 0, "äöü": 1} {
 		if found := index.Find(query, 100, everything); len(found) < want || len(found) > 2*want {
 			t.Errorf("%q: got %d, want %d", query, len(found), want)
 		}
