@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -94,11 +95,33 @@ func TestALostConnection(t *testing.T) {
 	if _, err := e.begin(t.Context()); !errors.Is(err, cluster.ErrUnavailable) {
 		t.Errorf("while the connection is lost something begins: %v", err)
 	}
-	if err := e.Publish("s", nil); !errors.Is(err, errLost) || !strings.HasPrefix(err.Error(), "publish to s: ") {
-		t.Errorf("while the connection is lost something is published: %v", err)
+	for want, err := range map[string]error{
+		"publish to s: ": e.Publish("s", nil), "request to s: ": second(e.Request(t.Context(), "s", nil)), "collect from s: ": collected(e, "s"),
+		"subscribe s: ": second(e.Subscribe(t.Context(), "s", func(cluster.Message) {})), "answer s: ": second(e.Answer(t.Context(), "s", func(context.Context, []byte) []byte { return nil })),
+	} {
+		if !errors.Is(err, cluster.ErrUnavailable) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("while the connection is lost: %v, want %s and why", err, want)
+		}
+	}
+	for what, err := range map[string]error{
+		"Publish": e.Publish("s t", nil), "Request": second(e.Request(t.Context(), "s t", nil)), "Collect": collected(e, "s t"),
+		"Subscribe": second(e.Subscribe(t.Context(), "s t", nil)), "Answer": second(e.Answer(t.Context(), "s t", nil)),
+	} {
+		if !errors.Is(err, cluster.ErrInvalid) {
+			t.Errorf("%s with a bad subject got %v", what, err)
+		}
 	}
 	wantConnected(t, e, true, e.reconnected)
 	op = operate(t, e)
+	if e.life.Err() != nil {
+		t.Error("what begins on the new connection ends with the old one")
+	}
+	left, leave := context.WithCancelCause(t.Context())
+	why := errors.New("the caller has left")
+	leave(why)
+	if _, err := e.begin(left); !errors.Is(err, why) || !errors.Is(err, cluster.ErrUnavailable) {
+		t.Errorf("something begins for a caller that has left: %v", err)
+	}
 	if missed != 2 {
 		t.Errorf("subscribers were told %d times, want twice", missed)
 	}
@@ -119,6 +142,64 @@ level=INFO msg="the connection to NATS is back" cluster=c
 	if got := e.LocalAddress(); got != "127.0.0.1" {
 		t.Errorf("the address of this side is %q", got)
 	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func collected(e *engine, subject string) (err error) {
+	for _, err = range e.Collect(context.Background(), subject, nil) {
+	}
+	return err
+}
+
+// The answer to a read is awaited for two seconds, and that to a write for five. What the caller does not wait for any longer ends with that.
+func TestHowLongAnswersAreAwaited(t *testing.T) {
+	silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	own := errors.New("the server's own")
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			do      func(*operation) error
+			patient time.Duration // of the caller
+			within  time.Duration
+			want    error
+		}{
+			"a read":                   {func(op *operation) error { return op.read(silent) }, time.Minute, 2 * time.Second, errNoAnswer},
+			"a write":                  {func(op *operation) error { return op.write(silent) }, time.Minute, 5 * time.Second, errUnknown},
+			"for an impatient caller":  {func(op *operation) error { return op.write(silent) }, time.Second, time.Second, context.DeadlineExceeded},
+			"that is answered at once": {func(op *operation) error { return op.read(func(context.Context) error { return own }) }, time.Minute, 0, own},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), c.patient)
+			op := &operation{Context: ctx}
+			began := time.Now()
+			if err := c.do(op); !errors.Is(err, c.want) || time.Since(began) != c.within {
+				t.Errorf("%s: %v after %v, want %v after %v", name, err, time.Since(began), c.want, c.within)
+			}
+			cancel()
+		}
+	})
+}
+
+// A subscriber is told one at a time, never waits to be told that it has missed something, and is told nothing after the end.
+func TestASubscriber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []cluster.Message
+		s := &subscription{missed: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{}), deliver: func(m cluster.Message) { got = append(got, m) }}
+		s.miss()
+		s.miss() // which is the same news
+		go s.reportMissed()
+		synctest.Wait()
+		s.call(cluster.Message{Body: []byte("x")})
+		for range 2 {
+			s.end()
+		}
+		s.call(cluster.Message{Body: []byte("late")})
+		s.miss()
+		s.miss()
+		if len(got) != 2 || !got[0].Missed || string(got[1].Body) != "x" {
+			t.Errorf("it was told %+v", got)
+		}
+		<-s.ended
+	})
 }
 
 // A permission that is missing ends what it is for, and nothing else.

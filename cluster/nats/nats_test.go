@@ -166,6 +166,17 @@ func TestWhenTLSIsUsed(t *testing.T) {
 	}
 }
 
+// A server knows the node's cluster by the name and the inbox of the connection, which is made again for ever, and keeps nothing to send later.
+func TestWhatTheConnectionIsToldOfTheOptions(t *testing.T) {
+	n := Options{Cluster: "c", User: "u", Password: "p", Token: "t"}.natsOptions(t.Context(), false)
+	if n.User != "u" || n.Password != "p" || n.Token != "t" || n.Name != "bowline c" || n.InboxPrefix != "_INBOX_bl_c" || !n.NoEcho {
+		t.Errorf("the server is told %q %q %q, the name %q, the inbox %q; no echo: %t", n.User, n.Password, n.Token, n.Name, n.InboxPrefix, n.NoEcho)
+	}
+	if !n.AllowReconnect || n.MaxReconnect != -1 || n.ReconnectBufSize != -1 || !n.IgnoreAuthErrorAbort || n.CustomReconnectDelayCB == nil {
+		t.Errorf("it is made again: %t, %d times; it keeps %d bytes; it goes on after refusals: %t", n.AllowReconnect, n.MaxReconnect, n.ReconnectBufSize, n.IgnoreAuthErrorAbort)
+	}
+}
+
 // A connection on which a write has failed is closed, so that no other one waits. It is made within two seconds, unless the engine is closed before.
 func TestConnectionsOfTheEngine(t *testing.T) {
 	near, far := net.Pipe()
