@@ -278,16 +278,25 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 				runs.Add(1)
 				return "", &server.InputRequired{Requests: protocol.InputRequests{"q": test.question}}
 			}
+			two := func(ctx context.Context, _ struct{}) (string, error) { // one of them can be asked
+				other := question("a")["a"]
+				if name == "form" {
+					other = &protocol.ListRootsParams{}
+				}
+				_, err := server.Ask(ctx, protocol.InputRequests{"other": other, "q": test.question})
+				return "", err
+			}
 			for how, name := range map[server.Asking]string{server.Waits: "waits", server.Reruns: "reruns"} {
 				server.AddTool(s, protocol.Tool{Name: name}, handler, server.Asks(how, test.needs))
 				if test.question != nil {
 					server.AddTool(s, protocol.Tool{Name: name + "_unsaid"}, handler, server.Asks(how, protocol.ClientCapabilities{}))
 					server.AddTool(s, protocol.Tool{Name: "explicit_" + name}, explicit)
+					server.AddTool(s, protocol.Tool{Name: "two_" + name}, two, server.Asks(how, protocol.ClientCapabilities{}))
 				}
 			}
 			tools := []string{"waits", "reruns"}
 			if test.question != nil {
-				tools = append(tools, "waits_unsaid", "reruns_unsaid", "explicit_waits")
+				tools = append(tools, "waits_unsaid", "reruns_unsaid", "explicit_waits", "two_waits", "two_reruns")
 			}
 			w := dial(t, s)
 			call := func(tool, capabilities string) response {

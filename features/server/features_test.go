@@ -484,6 +484,10 @@ func TestOnWrapsOneMethod(t *testing.T) {
 					return "no result", nil
 				case p != nil && p.Name == "none":
 					return nil, nil
+				case p != nil && p.Name == "params":
+					changed := *r
+					changed.Params = "no params"
+					return next(ctx, &changed)
 				}
 				return next(ctx, r)
 			}
@@ -509,6 +513,9 @@ func TestOnWrapsOneMethod(t *testing.T) {
 		if got := w.call(name, `{}`); got.Error.Code != jsonrpc.CodeInternalError || !strings.Contains(got.Error.Message, want) {
 			t.Errorf("%s: got %+v, want an internal error that says %q", name, got, want)
 		}
+	}
+	if got := w.call("params", `{}`); !strings.Contains(got.Error.Message, "tools/call: params of type string, want *protocol.CallToolParams") {
+		t.Errorf("params of another type: got %+v, want an error that names both types", got)
 	}
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	w.want(`"name":"a"`)

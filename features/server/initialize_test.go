@@ -38,6 +38,13 @@ func TestInitializeNamesARevision(t *testing.T) {
 		w.want(`"id":1`, `-32602`, `protocolVersion`)
 	}
 	w.initialize(protocol.Version20241105) // the refused requests have not begun a session
+	s := newServer(server.Options{})
+	w = dial(t, s)
+	w.send(strings.Replace(initializeFrame, "VERSION", "2099-01-01", 1))
+	w.want(`"protocolVersion":"` + protocol.LatestLegacy + `"`)
+	if got := sessionOf(s).Client().ProtocolVersion; got != protocol.LatestLegacy {
+		t.Errorf("the client of the session speaks %s, want what was negotiated", got)
+	}
 }
 
 // A second initialize is refused, and the session continues unchanged.
@@ -48,8 +55,12 @@ func TestSecondInitializeIsRefused(t *testing.T) {
 	})
 	w := dial(t, s)
 	w.initialize(protocol.Version20250618)
+	first := sessionOf(s)
 	w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
 	w.want(`-32600`, `initialized already`)
+	if got := sessionOf(s); got != first || got.Client().ProtocolVersion != protocol.Version20250618 {
+		t.Errorf("the session is another one, of %s", got.Client().ProtocolVersion)
+	}
 	w.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	w.want(`"id":2`, `"result":`)
 }

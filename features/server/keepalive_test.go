@@ -62,7 +62,7 @@ func TestSilentClientLosesItsSession(t *testing.T) {
 					_ = w.send(strings.Replace(initializeFrame, "VERSION", test.opening, 1))
 				}
 				w.came()
-				pings := 0
+				session, pings := sessionOf(s), 0
 				for range 60 {
 					pass(time.Second)
 					for _, frame := range w.came() {
@@ -80,6 +80,9 @@ func TestSilentClientLosesItsSession(t *testing.T) {
 				if err := w.close(); test.lost {
 					if reason := (conn.Reason{}); !errors.As(err, &reason) || reason.Kind != conn.LivenessLost {
 						t.Errorf("the session has ended with %v, want %s", err, conn.LivenessLost)
+					}
+					if reason := (conn.Reason{}); !errors.As(session.Wait(), &reason) || reason.Kind != conn.LivenessLost {
+						t.Errorf("the session says that it has ended with %v, want %s", session.Wait(), conn.LivenessLost)
 					}
 				}
 			})

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // reportProgress reports progress once, and then returns.
@@ -58,6 +59,12 @@ func TestProgressEndsWithTheResponse(t *testing.T) {
 			}()
 			return "done", nil
 		})
+		server.AddTool(s, protocol.Tool{Name: "fails"}, func(ctx context.Context, _ struct{}) (string, error) {
+			for i := range 100 {
+				server.Progress(ctx, i+1, 100, "")
+			}
+			return "", &jsonrpc.Error{Code: 7, Message: "no"}
+		})
 		server.AddTool(s, protocol.Tool{Name: "late"}, func(ctx context.Context, _ struct{}) (string, error) {
 			go func() {
 				<-answered
@@ -68,13 +75,15 @@ func TestProgressEndsWithTheResponse(t *testing.T) {
 		w := dial(t, s)
 		w.initialize(protocol.Version20251125)
 		w.ask(legacy(`2`, "tools/call", `"name":"late","_meta":{"progressToken":2}`))
-		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}`)
-		frame, last := w.next(), ""
-		for ; !strings.Contains(frame, `"id":1`); frame = w.next() {
-			last = frame
-		}
-		if !strings.Contains(last, `"progress":100`) {
-			t.Errorf("the last progress is %s, want 100", last)
+		for _, tool := range []string{"t", "fails"} {
+			w.send(legacy(`1`, "tools/call", `"name":"`+tool+`","_meta":{"progressToken":1}`))
+			frame, last := w.next(), ""
+			for ; !strings.Contains(frame, `"id":1`); frame = w.next() {
+				last = frame
+			}
+			if !strings.Contains(last, `"progress":100`) {
+				t.Errorf("%s: the last progress is %s, want 100", tool, last)
+			}
 		}
 		close(answered)
 		w.wantNothing()

@@ -154,6 +154,8 @@ func TestTheQuestionsOfASessionAreBounded(t *testing.T) {
 			if _, err := session.Roots(t.Context()); !errors.Is(err, server.ErrUnanswered) || !strings.Contains(err.Error(), "32 open questions") {
 				t.Errorf("one question more: got %v, want %v", err, server.ErrUnanswered)
 			}
+			w.callForRoots("waits")
+			w.want(`"id":"call"`, `"isError":true`, "32 open questions")
 		}
 		for _, id := range ids {
 			w.send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"roots":[]}}`)
@@ -193,5 +195,24 @@ func TestRootsThatAreNotKeptAreAskedForEachTime(t *testing.T) {
 		if got := w.told(session, answer); got != "file:///a" {
 			t.Errorf("the session: got %q", got)
 		}
+	}
+}
+
+// A question for the roots has a progress token and nothing else, if the program wants to know how far the answer is.
+func TestAQuestionForTheRootsWithAProgressToken(t *testing.T) {
+	w, session := withRoots(t, `{"roots":{}}`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := session.Roots(server.OnProgress(t.Context(), func(*protocol.ProgressParams) {}))
+		done <- err
+	}()
+	frame := w.next()
+	if id := idOf(frame); !strings.Contains(frame, `"params":{"_meta":{"progressToken":`+id+`}}`) {
+		t.Errorf("got %s, want its id as the token", frame)
+	} else {
+		w.send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"roots":[]}}`)
+	}
+	if err := testenv.Receive(t, done, "the roots"); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -260,6 +262,39 @@ func TestToolThatRequiresATaskIsNotCalledWithout(t *testing.T) {
 	})
 }
 
+// A client of 2025-11-25 that asks for a task gets one immediately, whatever After says, with the _meta of a middleware.
+//
+// Guarantees: G-0032.12
+func TestALegacyTaskBeginsImmediately(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		type params = protocol.CallToolParams
+		type result = protocol.CallToolResult
+		s := newServer(server.Options{Tasks: &server.TaskOptions{Legacy: true, After: time.Minute}, Middleware: []server.Middleware{
+			server.On(func(ctx context.Context, p *params, next func(context.Context, *params) (*result, error)) (*result, error) {
+				r, err := next(ctx, p)
+				if err == nil {
+					r.Meta = protocol.Meta{"own": json.RawMessage(`1`)}
+				}
+				return r, err
+			}),
+		}})
+		server.AddTool(s, protocol.Tool{Name: "t", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) {
+				<-ctx.Done()
+				return "", context.Cause(ctx)
+			})
+		w := dial(t, s)
+		w.session()
+		began := time.Now()
+		w.send(legacy(`1`, "tools/call", `"name":"t","task":{}`))
+		w.want(`"_meta":{"own":1}`, `"task":{`, `"status":"working"`)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v, want no time", took)
+		}
+		s.Close(t.Context())
+	})
+}
+
 // A revision before 2025-11-25 has no tasks: its clients call every tool, and what they say of a task is ignored.
 //
 // Guarantees: G-0032.12
@@ -376,6 +411,12 @@ func TestAStoreThatListsWhatIsOver(t *testing.T) {
 
 // Tasks that a program declares and serves by its Fallback are declared as it says: the server adds no list to them.
 func TestDeclaredTasksStayAsTheyAre(t *testing.T) {
+	own := protocol.ServerCapabilities{Extensions: map[string]json.RawMessage{protocol.ExtensionTasks: json.RawMessage(`{"own":1}`)}}
+	with := newServer(server.Options{Capabilities: own, Tasks: &server.TaskOptions{}})
+	if got := dial(t, with).ask(modern(`1`, "server/discover", ``)).text("capabilities"); !strings.Contains(got, `"`+protocol.ExtensionTasks+`":{"own":1}`) {
+		t.Errorf("got the capabilities %s, want the settings of the program", got)
+	}
+	with.Close(t.Context())
 	s := newServer(server.Options{Capabilities: protocol.ServerCapabilities{Tasks: &protocol.TasksCapability{Cancel: &protocol.Capability{}}}})
 	w := dialAs(t, s, "ada")
 	if got := w.ask(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1)).text("capabilities"); !strings.Contains(got, `"tasks":{"cancel":{}}`) {

@@ -72,6 +72,18 @@ func TestToolWithoutResultIsAnInternalError(t *testing.T) {
 	}
 }
 
+func TestResultThatCannotBeEncodedIsAnInternalError(t *testing.T) {
+	w := startSession(t, protocol.Tool{}, constantTool(&protocol.CallToolResult{StructuredContent: json.RawMessage(`{"a":`)}, nil))
+	const want = "tools/call: the result cannot be encoded: "
+	for _, fault := range []*fault{
+		w.wantFault(jsonrpc.CodeInternalError, legacy(`1`, "tools/call", `"name":"t"`)), w.wantFault(jsonrpc.CodeInternalError, modern(`1`, "tools/call", `"name":"t"`)),
+	} {
+		if !strings.HasPrefix(fault.Message, want) {
+			t.Errorf("got %q, want %q and why", fault.Message, want)
+		}
+	}
+}
+
 func TestToolErrorsAndProtocolErrorsDiffer(t *testing.T) {
 	w := startSession(t, protocol.Tool{}, constantTool(nil, errors.New("out of paper")))
 	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != "out of paper" {
