@@ -42,6 +42,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"another host", "GET", "/v1/report", do(token, host("evil.example.com")), 200, 403, 403},
 		{"an address, which needs no name", "GET", "/v1/report", do(token, host("192.0.2.7:8081")), 200, 200, 200},
 		{"an address with a zone", "GET", "/v1/report", do(token, host("[fe80::1%eth0]:8081")), 200, 200, 200},
+		{"a host that was named, in other letters", "GET", "/v1/report", do(token, host("Tools.Example.COM")), 200, 200, 200},
 		{"a host that was named", "GET", "/v1/report", do(token, host("tools.example.com:443")), 200, 200, 200},
 		{"another origin", "POST", "/v1/reload", do(token, with("Origin", "http://evil.example.com")), 204, 403, 403},
 		{"another port", "POST", "/v1/reload", do(token, with("Origin", "http://localhost:9999")), 204, 403, 403},

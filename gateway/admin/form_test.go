@@ -52,6 +52,12 @@ func TestFormOfASchema(t *testing.T) {
 	if fields, _ := fieldsOf(json.RawMessage(`{"type": "object"}`)); len(fields) != 0 {
 		t.Errorf("a tool without arguments: %+v", fields)
 	}
+	if fields, whole := fieldsOf(json.RawMessage(`{"properties": {}}`)); whole || len(fields) != 0 {
+		t.Errorf("a tool with no arguments yet: %+v", fields)
+	}
+	if fields, whole := fieldsOf(json.RawMessage(`{"properties": {` + strings.Repeat(`"a": true, `, maxFields-1) + `"b": 1}}`)); whole || len(fields) != maxFields {
+		t.Errorf("a tool with %d arguments has %d fields, in one: %t", maxFields, len(fields), whole)
+	}
 	for _, odd := range []string{`true`, `[]`, `{"properties": 1}`, `{"properties": {` + strings.Repeat(`"a": true, `, maxFields) + `"b": 1}}`} {
 		fields, whole := fieldsOf(json.RawMessage(odd))
 		if !whole || len(fields) != 1 {

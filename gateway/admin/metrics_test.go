@@ -45,6 +45,11 @@ func TestMetrics(t *testing.T) {
 	if want := `bowline_gateway_x{tool="` + strings.Repeat("x", 1000) + `"} 1` + "\n"; m.String() != want {
 		t.Errorf("a long name: %s", m.String())
 	}
+	m.Reset()
+	m.line("x", 1, "tool", "a\xffb")
+	if want := "bowline_gateway_x{tool=\"a\uFFFDb\"} 1\n"; m.String() != want {
+		t.Errorf("a name that is no UTF-8: %q", m.String())
+	}
 	d := New(f)
 	defer d.Close()
 	for name, door := range map[string]http.Handler{"without the token": h, "probes": d.Probes()} {

@@ -202,6 +202,9 @@ func TestAPersonLogsIn(t *testing.T) {
 			t.Errorf("%q: %d %s", values, got.Code, got.Body)
 		}
 	}
+	if got := ask(h, "POST", "/v1/servers/files/restart?form="+field[1], form(""), held); got.Code != 403 {
+		t.Errorf("a field in the address, which others may see: %d", got.Code)
+	}
 	if !slices.Equal(f.did(), []string{"restart files"}) {
 		t.Errorf("did %v", f.did())
 	}

@@ -86,6 +86,9 @@ func TestRecordsAreSelected(t *testing.T) {
 			}
 		}
 	}
+	if got := page(h, "/v1/audit?who=nobody", token); got != `{"records":[]}`+"\n" {
+		t.Errorf("of nobody: %s", got)
+	}
 	got := page(h, "/audit?who=ada%22&server=gone&outcome=denied", token)
 	for _, want := range []string{`name="who" value="ada&#34;"`, `<option value="gone" selected>`, `<option value="denied" selected>`, `<option value="web">`, "no record is like that", "0 of the last 5 records",
 		`data-events="/audit/events?outcome=denied&amp;server=gone&amp;tool=&amp;who=ada%22"`} {

@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,7 +46,7 @@ func troubled() *fake {
 	ready := files()
 	ready.Calls, ready.P50, ready.P99, ready.Prompts, ready.Resources, ready.Known, ready.Connections, ready.Users = 1, 1.25, 20, 1, 3, noon, 2, []string{"ann"}
 	web := ServerReport{Name: "web", State: Backoff, Reason: "exited: 3", Since: time.Date(1999, 12, 25, 12, 0, 0, 0, time.UTC), NextAttempt: noon.Add(time.Minute), Restarts: 1, LastFailure: "refused: no", Tools: 1, Known: noon, Stderr: "no browser", Notices: []string{"one", "two", "three"}}
-	f := newFake(ready, web, ServerReport{Name: "odd", State: Misconfigured, Mistake: "mcp.json:3:1: no"}, ServerReport{Name: "maps", State: Stopped, Reason: "starts on demand", OnDemand: true, Calls: 2})
+	f := newFake(ready, web, ServerReport{Name: "odd", State: Misconfigured, Mistake: "mcp.json:3:1: no", Reason: "refused", LastFailure: "refused"}, ServerReport{Name: "maps", State: Stopped, Reason: "starts on demand", OnDemand: true, Calls: 2})
 	f.report.Endpoint, f.report.Refused, f.report.StatesRefused, f.report.AuditLost = "http://here/mcp", map[string]int64{RefusedUnable: 1}, 2, 3
 	f.report.Mistakes, f.report.Notices = []string{"mcp.json:1:1: broken"}, []string{"it cannot be saved"}
 	f.report.Questions = []Question{{Server: "files", Method: "elicitation/create", Target: "write", Program: "editor 2", Since: noon}}
@@ -53,7 +54,7 @@ func troubled() *fake {
 	f.report.Node, f.report.Nodes = "here", []NodeReport{
 		{Name: "there", State: "ready", At: noon, NodeServers: NodeServers{More: 4, Servers: []ServerReport{
 			{Name: "x", State: Backoff, Reason: "exited", NextAttempt: noon, Mistake: "none", Notices: []string{"noted"}, Calls: 2}, {Name: "y", State: Ready, Reason: "handshaken"}}}},
-		{Name: "gone", State: "isolated", Silent: true}}
+		{Name: "gone", State: "isolated", Silent: true}, {Name: "far", Silent: true}}
 	f.detail = Detail{
 		Pins:        []Pin{{Server: "files", Tool: "read", Held: true, Version: "1f", Changes: []PinChange{{"title", `"a"`, `"b"`}, {"description", "", ""}}}, {Server: "files", Tool: "write", Version: "2f"}},
 		Running:     []Request{{Method: "tools/call", Target: "write", Program: "editor 2", Began: noon}},
@@ -92,7 +93,7 @@ p99 20 ms
 		wantText(t, "all servers", page(h, "/", token), `
 bowline`+head+`
 ✖ odd
-misconfigured
+misconfigured · refused
 mistake: mcp.json:3:1: no
 ✖ web
 backoff since 25 Dec 12:00 · exited: 3 · next try at 12:01:00 · 1 restart
@@ -111,6 +112,7 @@ stopped · starts on demand
 Waiting questions
 editor 2 is asked by files · elicitation/create · for write · since 12:00:00
 Other gateways of the cluster
+far ✖ does not answer
 gone ✖ does not answer
 there ready as of 12:00:00
 backoff x · exited · mistake: none · next try at 12:00:00 · ⚠ noted · 2 calls
@@ -169,6 +171,9 @@ States
 12:00:00 backoff · exited · next try at 12:00:00
 12:00:00 ready
 [/login]admin token  log in to act, and to see what servers write`)
+		if one := page(h, "/servers/web", token); !strings.Contains(textOf(one), "\n⚠ one\n⚠ two\n⚠ three\n") || !strings.Contains(one, "<title>web · bowline</title>") {
+			t.Errorf("of one server all notices are shown: %s", textOf(one))
+		}
 		if links := regexp.MustCompile(`href="(/servers[^"]*)"`).FindAllStringSubmatch(page(h, "/servers/files", token), -1); len(links) != 4 || links[3][1] != "/servers/files/tools/a%2Fb" {
 			t.Errorf("it leads to %q", links)
 		}
@@ -200,4 +205,48 @@ func TestTheVerdictIsOfWhatIsWorst(t *testing.T) {
 			t.Errorf("%s %s %s, want %s", of.Class, of.Sign, of.Verdict, c.want)
 		}
 	}
+}
+
+// A program names a server by whatever letters its name has, in each of its requests.
+//
+// Guarantees: G-0091.3
+func TestNamesOfServersInRequests(t *testing.T) {
+	const odd = "a/b?c d%2F"
+	f := newFake(ServerReport{Name: odd, State: Ready})
+	path, end := serve(t, f)
+	defer end()
+	c := Dial(path)
+	for _, err := range []error{c.Do(t.Context(), odd, Restart), c.Approve(t.Context(), odd, "t"), c.Logout(t.Context(), odd, "ann")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Stderr(t.Context(), odd, false, func([]string) error { return nil }); err == nil || err.Error() != ErrNoServer.Error() {
+		t.Errorf("a server without a standard error: %v", err)
+	}
+	if did := f.did(); !slices.Equal(did, []string{"restart " + odd, "approve " + odd + " t", "logout " + odd + ` "ann"`}) {
+		t.Errorf("did %q", did)
+	}
+}
+
+// A line of a standard error is kept up to 4 KiB, also if it comes in parts, and who has read all gets no line again.
+//
+// Guarantees: G-0091.6
+func TestLinesThatComeInParts(t *testing.T) {
+	var tail Tail
+	for range 3 {
+		_, _ = tail.Write([]byte(strings.Repeat("x", TailLine/2+1)))
+	}
+	_, _ = tail.Write([]byte("y\nnext\r\n"))
+	lines, last, changed := tail.Read(0)
+	if len(lines) != 2 || lines[0] != strings.Repeat("x", TailLine) || lines[1] != "next" || last != 2 {
+		t.Errorf("%d lines until %d, the first of %d bytes", len(lines), last, len(lines[0]))
+	}
+	for _, after := range []uint64{last, last + 1} { // a number of an earlier process may be larger
+		if again, until, _ := tail.Read(after); len(again) != 0 || until != last {
+			t.Errorf("after line %d: %q until %d", after, again, until)
+		}
+	}
+	_, _ = tail.Write([]byte("z\n"))
+	<-changed
 }
