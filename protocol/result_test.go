@@ -2,9 +2,11 @@ package protocol_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 func encode(t *testing.T, value any) string {
@@ -65,5 +67,68 @@ func TestStampWithoutServerInfo(t *testing.T) {
 	result.Stamp(nil)
 	if got := encode(t, result); got != `{"resultType":"complete"}` {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Accessors say what is there, and the functions that fill in a result leave what is set.
+func TestWhatIsSetStays(t *testing.T) {
+	empty, set := new(protocol.Result), &protocol.Result{ResultType: "other", Meta: protocol.Meta{}}
+	if empty.Type() != protocol.ResultComplete || set.Type() != "other" || empty.HasMeta() || !set.HasMeta() {
+		t.Errorf("got the types %q and %q, and _meta: %t and %t", empty.Type(), set.Type(), empty.HasMeta(), set.HasMeta())
+	}
+	kept := &protocol.ListToolsResult{CacheableResult: protocol.CacheableResult{CacheScope: "other"}}
+	if kept.Stamp(nil); kept.CacheScope != "other" || kept.TTLMs == nil || kept.ResultType != protocol.ResultComplete || kept.HasMeta() {
+		t.Errorf("got %+v, want the scope that was set, and no _meta", kept.CacheableResult)
+	}
+	task := &protocol.CallToolResult{Task: new(protocol.Task), Result: protocol.Result{ResultType: "other", Meta: protocol.Meta{"a": []byte(`1`)}}}
+	task.Stamp(nil)
+	if raw, err := protocol.Marshal(task); err != nil || !strings.Contains(string(raw), `"_meta":{"a":1}`) || !strings.Contains(string(raw), `"resultType":"other"`) {
+		t.Errorf("got %s, %v; want the type and the _meta that were set", raw, err)
+	}
+	text := func(s string) *string { return &s }
+	read := &protocol.ReadResourceResult{Contents: []protocol.ResourceContents{{Text: text("a")}, {Blob: []byte("b")}, {Text: text("")}, {Text: text("c")}}}
+	if got := read.Text(); got != "a\n\nc" {
+		t.Errorf("got the text %q, want all texts", got)
+	}
+	var contents protocol.ResourceContents
+	if err := protocol.Unmarshal([]byte(`{"uri":"x:a"}`), &contents); err != nil || contents.Text == nil || *contents.Text != "" {
+		t.Errorf("got %+v, %v; want an empty text", contents, err)
+	}
+}
+
+// A reason is that of an error of its own code only.
+func TestReasonsOfInvalidParams(t *testing.T) {
+	fault := protocol.InvalidParams(protocol.ReasonMeta, "no")
+	if fault.Code != jsonrpc.CodeInvalidParams || fault.Message != "no" || string(fault.Data) != `{"reason":"invalid_meta"}` {
+		t.Errorf("got %+v", fault)
+	}
+	other := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Data: fault.Data}
+	if !protocol.IsInvalidParams(fault, protocol.ReasonMeta) || protocol.IsInvalidParams(fault, protocol.ReasonRequestState) || protocol.IsInvalidParams(other, protocol.ReasonMeta) || protocol.IsInvalidParams(nil, "") {
+		t.Error("a reason is found where it is not, or not where it is")
+	}
+}
+
+// Methods describes what there is, to be changed by nobody, and names are texts.
+func TestDescriptionsOfMethods(t *testing.T) {
+	all := protocol.Methods()
+	all[0].Name = "changed"
+	if again := protocol.Methods()[0].Name; again == "changed" {
+		t.Error("a caller of Methods has changed the methods")
+	}
+	if m, ok := protocol.MethodInfo("none"); ok || m != (protocol.Method{}) {
+		t.Errorf("got %+v, %t for a method that there is not", m, ok)
+	}
+	for name, want := range map[string][2]bool{
+		protocol.MethodGetTask: {true, true}, protocol.MethodUpdateTask: {false, true}, protocol.MethodPing: {true, false}, protocol.MethodGetTaskResult: {true, false},
+	} {
+		if m, _ := protocol.MethodInfo(name); m.Legacy() != want[0] || m.Modern() != want[1] {
+			t.Errorf("%s: legacy %t, modern %t; want %v", name, m.Legacy(), m.Modern(), want)
+		}
+	}
+	m, _ := protocol.MethodInfo(protocol.MethodCallTool)
+	for params, want := range map[string]string{`{"name":"a\u0062"}`: "ab", `{"name":123}`: "", `{"name":"a\x"}`: "", `{"name":""}`: "", `{}`: ""} {
+		if got := m.NameOf([]byte(params)); got != want {
+			t.Errorf("%s: got the name %q, want %q", params, got, want)
+		}
 	}
 }

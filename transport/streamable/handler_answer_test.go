@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -118,6 +119,9 @@ func TestAForeignRequestIsNoUseOfASession(t *testing.T) {
 		}
 		if b.ask(session, userHeader("ada")); !link.use.confirmed {
 			t.Error("the session does not count as used by its own client")
+		}
+		if denied := b.handler.Stats().Denied; !slices.Equal(denied, []telemetry.Refused{{Status: http.StatusForbidden, Count: 1}}) {
+			t.Errorf("%+v count as denied, want the request of another identity", denied)
 		}
 	})
 }

@@ -66,6 +66,9 @@ func TestWhatAnAuditorHears(t *testing.T) {
 				if r.Origin == nil || r.Origin.RemoteAddr != "192.0.2.1:1234" || r.Origin.Identity != test.identity {
 					t.Errorf("the origin is %+v, want the address of the client and %q", r.Origin, test.identity)
 				}
+				if isJSON := strings.HasPrefix(w.Body.String(), "{"); isJSON != (r.Code != 0) || isJSON && !strings.Contains(w.Body.String(), fmt.Sprintf(`"error":{"code":%d,`, r.Code)) {
+					t.Errorf("the Auditor heard of the code %d, and the client got %s", r.Code, w.Body)
+				}
 				if r.Status != test.status || r.Denied != test.denied || !strings.Contains(w.Body.String(), r.Err.Error()) || r.Since.Before(began) || r.Since.After(time.Now()) {
 					t.Errorf("got %+v, want status %d, denied: %t, and the text of %q", r, test.status, test.denied, w.Body)
 				}

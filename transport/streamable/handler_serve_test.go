@@ -314,7 +314,7 @@ func TestServeEndsWithItsListener(t *testing.T) {
 	within(t, s.acceptor.ended)
 	session.Close(context.Background())
 	err := s.handler.ListenAndServe(t.Context(), &http.Server{Addr: "127.0.0.1:none"})
-	if err == nil || !strings.HasPrefix(err.Error(), "streamable: listen") {
+	if err == nil || !strings.HasPrefix(err.Error(), "streamable: listen") || !errors.As(err, new(*net.OpError)) {
 		t.Errorf("ListenAndServe returned %v, want an error and the prefix %q", err, "streamable: listen")
 	}
 }

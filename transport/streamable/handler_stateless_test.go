@@ -1,7 +1,9 @@
 package streamable_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -136,7 +138,9 @@ func TestStatelessServesNoOtherRevision(t *testing.T) {
 		if version != "" {
 			r.Header.Set("Mcp-Protocol-Version", version)
 		}
-		if h.ServeHTTP(w, r); w.Code != want || want == 400 && !strings.Contains(w.Body.String(), protocol.Version20250618) {
+		refused := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"the revision of the request is %s, and the server speaks \"2025-06-18\""}}`,
+			cmp.Or(version, protocol.Version20250326))
+		if h.ServeHTTP(w, r); w.Code != want || want == 400 && w.Body.String() != refused {
 			t.Errorf("%q: got %d %s", version, w.Code, w.Body)
 		}
 	}

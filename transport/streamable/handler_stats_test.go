@@ -82,6 +82,10 @@ func TestStatsAreSortedByStatus(t *testing.T) {
 	for _, status := range []int{503, 400, 429, 404, 0, 403, 401, 413, 415, 405} {
 		h.refusals.add(status, false)
 	}
+	h.bodies.small.Take(share.Client{}, 3)
+	if held := h.Stats().Held; held != 3 {
+		t.Errorf("%d bytes are held, want 3", held)
+	}
 	statuses := []int{}
 	for _, refused := range h.Stats().Refused {
 		statuses = append(statuses, refused.Status)
