@@ -229,6 +229,17 @@ func TestServerReturnsNameAndInstructions(t *testing.T) {
 	if got.Instructions != "be kind" || got.Info.Name != "fake" {
 		t.Errorf("got %+v, want got.Instructions == %q and got.Info.Name == %q", got, "be kind", "fake")
 	}
+	// A modern server need not say its name, so one that cannot be read is none.
+	synctest.Test(t, func(t *testing.T) {
+		s := modernServer(map[string]string{protocol.MethodDiscover: strings.Replace(discovered, `"version":"0"`, `"version":0`, 1)})
+		session, err := connect(t, s, client.Options{}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := session.Server(); got.Instructions != "be kind" || got.Info.Name != "" {
+			t.Errorf("got %+v, want no name", got)
+		}
+	})
 }
 
 // An ending is a link that takes no frame any more, and says a second later why.

@@ -209,6 +209,13 @@ func TestResultThatMustNotAskForInput(t *testing.T) {
 				t.Errorf("%s: got %v, want a *client.ResultError and %q in it", method, err, "input_required")
 			}
 		}
+		s.on(protocol.MethodCallTool, func(f frame, _ func(frame) []string) []string {
+			return []string{f.result(`{"resultType":"complete","content":[],"inputRequests":{"r":{"method":"roots/list"}}}`)}
+		})
+		const both = `it asks for input and is of type "complete"`
+		if err := callMethod(t, session, protocol.MethodCallTool); !errors.As(err, new(*client.ResultError)) || !strings.Contains(err.Error(), both) {
+			t.Errorf("a result that is complete and asks: got %v, want a *client.ResultError and %q in it", err, both)
+		}
 	})
 }
 

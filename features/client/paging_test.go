@@ -155,7 +155,7 @@ func TestCursorIsNotCarriedIntoAnotherServer(t *testing.T) {
 						awaitReady(t, session)
 					}
 				}
-				if !errors.Is(ended, client.ErrStaleCursor) || !conn.NotExecuted(ended) || tools != 1 {
+				if !errors.Is(ended, client.ErrStaleCursor) || !errors.Is(ended, client.ErrStale) || !conn.NotExecuted(ended) || tools != 1 {
 					t.Errorf("waits %t, ready again %t: got %d tools and %v", waits, readyAgain, tools, ended)
 				}
 				if used := cursors(s); !slices.Equal(used, []string{"none"}) {
@@ -181,7 +181,7 @@ func TestCursorOfAServerReplacedMeanwhileIsNotUsed(t *testing.T) {
 			awaitReady(t, session)
 		}})
 		names, err := toolNames(t, view)
-		if !errors.Is(err, client.ErrStaleCursor) || len(names) != 1 {
+		if !errors.Is(err, client.ErrStaleCursor) || !errors.Is(err, client.ErrStale) || len(names) != 1 {
 			t.Errorf("got %q, %v, want the error %v and len(names) == 1", names, err, client.ErrStaleCursor)
 		}
 		if used := cursors(s); !slices.Equal(used, []string{"none"}) {

@@ -339,7 +339,11 @@ func TestLogMessagesOfNoCall(t *testing.T) {
 		if middleware {
 			o.Middleware = []client.Middleware{func(next client.Handler) client.Handler { return next }}
 		}
-		if err := connectTo(t, s, o).SetLogLevel(t.Context(), protocol.LogInfo); err != nil {
+		ours := connectTo(t, s, o)
+		if err := ours.SetLogLevel(t.Context(), protocol.LogInfo); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ours.Request(t.Context(), protocol.MethodPing, nil); err != nil { // a call that is over is none
 			t.Fatal(err)
 		}
 		for session := range s.Sessions() {
