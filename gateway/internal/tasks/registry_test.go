@@ -63,6 +63,31 @@ func TestTasksAreBounded(t *testing.T) {
 	}
 }
 
+// A task is found by its owner, in its own revision, and while it lasts; by its server as long. The next look is when the first one ends that runs.
+//
+// Guarantees: G-0094.4
+func TestWhoFindsATask(t *testing.T) {
+	b, now := New(""), time.Now()
+	var ids []string
+	for i, lasts := range []time.Duration{3, 1, 2, 5} {
+		if refused := b.Enter(share.Client{}, now); refused != "" {
+			t.Fatal(refused)
+		}
+		ids = append(ids, b.Add(Task{Own: string(rune('a' + i)), Over: 1, Owner: "ann", Modern: true, Ends: now.Add(lasts * time.Minute), Release: func() {}}))
+	}
+	b.End(b.Find(ids[1], "ann", true, now))
+	if next := b.Sweep(now); !next.Equal(now.Add(2 * time.Minute)) {
+		t.Errorf("the next look is %v from now", next.Sub(now))
+	}
+	later := now.Add(2 * time.Minute)
+	if b.Find(ids[2], "ann", true, now) == nil || b.Find(ids[2], "ann", false, now) != nil || b.Find(ids[2], "bob", true, now) != nil || b.Find(ids[2], "ann", true, later) != nil {
+		t.Error("a task is found by somebody else, in another revision, or too late")
+	}
+	if b.FindOwn(1, "c", now) == nil || b.FindOwn(2, "c", now) != nil || b.FindOwn(1, "c", later) != nil {
+		t.Error("a server finds a task over another connection, or too late")
+	}
+}
+
 // Who has ended many tasks loses those of nobody else, who has yet to fetch what they have led to.
 //
 // Guarantees: G-0094.4
