@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,33 @@ func TestCursorsOfACatalog(t *testing.T) {
 		var fault *jsonrpc.Error
 		if got, err := DecodeCursor(&bad); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInvalidParams || got != "" || fault.Message != "the cursor is not one of this server's" {
 			t.Errorf("%q: got %q, %v, want that it is refused", bad, got, err)
+		}
+	}
+}
+
+// A template matches what it stands for, letter by letter, with the separators of its operators. Values are decoded, and a plus stays one.
+func TestWhatATemplateMatches(t *testing.T) {
+	for _, test := range []struct {
+		template, uri string
+		want          map[string]string // nil: it does not match
+	}{
+		{"x://a.b/{c}", "x://aXb/1", nil},
+		{"x://a.b/{c}", "x://a.b/1+%2b%2B", nil},
+		{"x://a.b/{c}", "x://a.b/1%2b%2B", map[string]string{"c": "1++"}},
+		{"x://a{+c}", "x://a/1+2", map[string]string{"c": "/1+2"}},
+		{"x://a{#c}", "x://a#1", map[string]string{"c": "1"}},
+		{"x://a{;c}", "x://a;c", map[string]string{}},
+		{"x://a{;c}", "x://a;c=1", map[string]string{"c": "1"}},
+		{"x://a/{c}", "x://a/1\n", nil},
+	} {
+		p, err := NewPattern(test.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if matches := p.Matches(test.uri); matches != (test.want != nil) {
+			t.Errorf("%s: %q matches: %t", test.template, test.uri, matches)
+		} else if got := p.Variables(test.uri); matches && !maps.Equal(got, test.want) {
+			t.Errorf("%s: %q: got %v, want %v", test.template, test.uri, got, test.want)
 		}
 	}
 }
