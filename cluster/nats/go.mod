@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/bowline-mcp/bowline v0.1.0
 	github.com/nats-io/nats.go v1.55.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (

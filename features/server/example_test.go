@@ -70,9 +70,6 @@ func ExampleOptions() {
 		Conn: conn.Tuning{Liveness: 250 * time.Millisecond}, // 30 s, for instance
 	})
 	peer, link := inmem.Pipe(inmem.Options{})
-	served := make(chan error, 1)
-	go func() { served <- s.ServeLink(context.Background(), link) }()
-
 	frames := make(printer, 10)
 	peer.Bind(frames)
 	peer.Grant(transport.Main, 10)
@@ -80,6 +77,8 @@ func ExampleOptions() {
 	if err := peer.Send(transport.Outbound{Frame: []byte(initialize)}); err != nil {
 		fmt.Println(err)
 	}
+	served := make(chan error, 1)
+	go func() { served <- s.ServeLink(context.Background(), link) }()
 	<-frames // the answer; this client says nothing more
 	reason := conn.Reason{}
 	fmt.Println(errors.As(<-served, &reason), reason.Kind)

@@ -21,12 +21,12 @@ const heldFile = "internal/tools/guarantees/held.txt"
 type held struct {
 	noticed, broken int
 	example         string // a break, as internal/tools/mutants names it without the folder; empty if none was noticed
-	by              string // the test that noticed it
+	by              string // the test that noticed it; empty if the process ended before one could fail
 }
 
 // and adds what was found elsewhere.
 func (h held) and(more held) held {
-	if h.noticed == 0 {
+	if h.by == "" {
 		h.example, h.by = more.example, more.by
 	}
 	h.noticed, h.broken = h.noticed+more.noticed, h.broken+more.broken
@@ -88,7 +88,7 @@ func (m measured) String() string {
 		for _, folder := range slices.Sorted(maps.Keys(m[id])) {
 			h := m[id][folder]
 			fmt.Fprintf(&text, "%s\t%s\t%d/%d", id, folder, h.noticed, h.broken)
-			if h.noticed > 0 {
+			if h.by != "" {
 				fmt.Fprintf(&text, "\t%s\t%s", h.example, h.by)
 			}
 			text.WriteByte('\n')

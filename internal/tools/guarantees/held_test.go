@@ -15,7 +15,7 @@ func TestHeldIsReplaced(t *testing.T) {
 			"G-0005.1\tgone\t0/7\nG-0005.2\tconn\t0/7\t\t\nG-0009.1\tconn\t0/7\t\t\n",
 	})
 	b.replaceHeld("conn", []string{"G-0005.1", "G-0005.2", "G-0007.1"}, map[string]held{
-		"G-0005.2": {2, 3, "core.late: a => b", "FuzzLate"}, "G-0007.1": {1, 1, "x", "y"},
+		"G-0005.2": held{1, 1, "main: a => b", ""}.and(held{1, 2, "core.late: a => b", "FuzzLate"}), "G-0007.1": {1, 1, "x", "y"},
 	})
 	want := "G-0005.1\tstdio\t0/7\nG-0005.2\tconn\t2/3\tcore.late: a => b\tFuzzLate\n"
 	if diff := cmp.Diff(want, b.Held.String()); diff != "" {
