@@ -311,7 +311,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 	printed := string(text) + log.String()
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%08b", "%e"} {
-		printed += fmt.Sprintf(verb, whole) + fmt.Sprintf(verb, &whole) + fmt.Sprintf(verb, whole.Access)
+		if got := fmt.Sprintf(verb, whole.Access); got != "•••" {
+			t.Errorf("%s prints %q, want •••", verb, got)
+		}
+		printed += fmt.Sprintf(verb, whole) + fmt.Sprintf(verb, &whole)
+	}
+	if want := "secret=••• "; !strings.Contains(log.String(), want) || !strings.Contains(string(text), `"•••"`) {
+		t.Errorf("the log is %s, and the text %s: want ••• in both", &log, text)
 	}
 	for _, secret := range []Secret{whole.Access, whole.Refresh, whole.ClientSecret, whole.Proof} {
 		if plain := secret.Reveal(); strings.Contains(printed, plain) || strings.Contains(printed, fmt.Sprintf("%x", plain)) {
