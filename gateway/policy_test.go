@@ -411,6 +411,10 @@ func TestExplain(t *testing.T) {
 	if all := explain(rules, gateway.User{}); len(all) != 8 {
 		t.Errorf("of everything: %q", all)
 	}
+	broken := load(t, strings.Replace(servers, `"b":{`, `"c":{"command":7},"b":{`, 1)+`}`)
+	if verdicts, err := g.Explain(broken, gateway.User{}, "a/who", "b/who"); err != nil || len(verdicts) != 2 || !verdicts[0].Allowed || !verdicts[1].Allowed {
+		t.Errorf("beside a server that is wrong: %+v, %v, want both allowed", verdicts, err)
+	}
 }
 
 // A file that changes the policy changes at once what users may do, and they are told that their lists have changed.

@@ -118,7 +118,7 @@ func TestTagsDescribeAndFillIn(t *testing.T) {
 	w.want(`"required":["city"]`, `"enum":["celsius","fahrenheit"]`, `"default":"celsius"`, `"minimum":1,`, `"maximum":7`, `"minLength":2`,
 		`"title":"City"`, `"pattern":"^[A-Z]"`, `"items":{"type":"string","enum":["a","b"]}`, `"enum":["short","long"]`, `"format":"email"`, `"description":"the city"`)
 	for arguments, want := range map[string]string{
-		`{"city":"Oslo"}`: "Oslo celsius 3 []  UTC",
+		`{"city":"Oslo"}`: "Oslo celsius 3 []  UTC", `{"city":"O\ud800","days":1.0}`: "O\ufffd celsius 1 []  UTC", // half a character hides no integer
 		`{"city":"Oslo","unit":"fahrenheit","days":1.0,"tags":["b"],"style":"long","where":{"zone":"CET"}}`: "Oslo fahrenheit 1 [b] long CET",
 		`{"city":"oslo"}`: "", `{"city":"O"}`: "", `{"city":"Oslo","unit":"kelvin"}`: "", `{"city":"Oslo","days":8}`: "",
 		`{"city":"Oslo","tags":["c"]}`: "", `{"city":"Oslo","style":"none"}`: "", `{}`: "",

@@ -282,6 +282,21 @@ func TestAttributesOfMessages(t *testing.T) {
 	}
 }
 
+// A message is sent without its attributes if one of them cannot be encoded. That is no error: whoever writes elsewhere what fails would write
+// it twice.
+func TestAttributesThatCannotBeEncoded(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+		record := slog.NewRecord(time.Now(), slog.LevelError, "x", 0)
+		record.Add("a", 1, "b", math.NaN())
+		return "logged", server.Logger(ctx).Handler().Handle(ctx, record)
+	})
+	w := dial(t, s)
+	w.send(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1))
+	w.want(`"notifications/message"`, `"level":"error"`, `"data":"x"`)
+	w.want(`"id":1`, `"text":"logged"`)
+}
+
 // Log messages name the logger that the program has chosen, also the one that says how many were dropped.
 //
 // Guarantees: G-0106.3

@@ -178,7 +178,7 @@ func TestDieLosesTheLinkWithTheFrame(t *testing.T) {
 	}
 }
 
-// Frames that are queued at a loss are reported as unsent.
+// Frames that are queued at a loss are reported as unsent. The log has what held them back from when that began.
 //
 // Guarantees: G-0014.6
 func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
@@ -194,6 +194,13 @@ func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
 		synctest.Wait()
 		want(t, w.got, "lost: fault: link 1, outbound frame 3: die, unsent [2 1]")
 		want(t, w.sees, "lost: transport: peer closed the link, unsent []")
+		var kinds []fault.Kind
+		for _, e := range w.near.Log() {
+			kinds = append(kinds, e.Kind)
+		}
+		if !slices.Equal(kinds, []fault.Kind{fault.Delay, fault.Stall, fault.Die}) {
+			t.Errorf("the log has the faults %q, want the delay, the stall and the end", kinds)
+		}
 	})
 }
 

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,6 +211,48 @@ func TestCloseIsBounded(t *testing.T) {
 	if status := testenv.Receive(t, read, "the close frame"); status != ws.StatusNormalClosure {
 		t.Errorf("the peer was told %d, want %d", status, ws.StatusNormalClosure)
 	}
+}
+
+// A roomRecorder also counts how often there was room again.
+type roomRecorder struct {
+	*recorder
+	room atomic.Int64
+}
+
+func (r *roomRecorder) Writable() { r.room.Add(1) }
+
+// A sender that is refused, and tries again while the link writes, loses no message, and is told that there is room.
+func TestRefusedWhileTheLinkWrites(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, p pipes, links chan transport.Link) {
+		reader, _ := p.connect(t)
+		link, got := <-links, &roomRecorder{recorder: &recorder{losses: make(chan transport.Loss, 1)}}
+		link.Bind(got)
+		const frames = 2000
+		refused := make(chan struct{})
+		go func() {
+			first := true
+			for n := range frames {
+				for link.Send(transport.Outbound{Frame: strconv.AppendInt(nil, int64(n), 10)}) == transport.ErrBusy {
+					if first {
+						first = false
+						close(refused)
+					}
+					runtime.Gosched()
+				}
+			}
+		}()
+		<-refused // before anything is read
+		for n := range frames {
+			if _, frame, err := reader.Read(t.Context()); err != nil || string(frame) != strconv.Itoa(n) {
+				t.Fatalf("message %d is %q: %v", n, frame, err)
+			}
+		}
+		reader.CloseNow()
+		<-got.losses
+		if got.room.Load() == 0 {
+			t.Error("it was not told that there was room")
+		}
+	})
 }
 
 // A message above the limit and a binary one lose the link. The error has a type, and the peer is told the status.
