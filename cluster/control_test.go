@@ -44,7 +44,12 @@ func TestAsk(t *testing.T) {
 			return strings.Repeat("x", cluster.MaxControl), nil
 		})
 		b.Handle("odd", func(context.Context, json.RawMessage) (any, error) { return func() {}, nil })
-		b.Handle("slow", func(ctx context.Context, _ json.RawMessage) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+		ended := false
+		b.Handle("slow", func(ctx context.Context, _ json.RawMessage) (any, error) {
+			<-ctx.Done()
+			ended = true
+			return nil, ctx.Err()
+		})
 		for _, node := range []string{"a", "b"} {
 			var got echo
 			if err := a.Ask(t.Context(), node, "echo", echo{"hello"}, &got); err != nil || got.Text != node+": hello" {
@@ -76,6 +81,9 @@ func TestAsk(t *testing.T) {
 		if err := a.Ask(t.Context(), "b", "slow", nil, nil); err == nil || time.Since(began) != 2*time.Second {
 			t.Errorf("a node that is slow: %v after %v", err, time.Since(began))
 		}
+		if synctest.Wait(); !ended {
+			t.Error("a node goes on with what nobody waits for any more")
+		}
 		if r := b.Report(); r.RefusedMessages != 1 {
 			t.Errorf("%d messages were refused, want that of the unknown operation", r.RefusedMessages)
 		}
@@ -104,6 +112,39 @@ func TestAskAfterRestart(t *testing.T) {
 		var got echo
 		if err := a.Ask(t.Context(), "b", "echo", echo{"hello"}, &got); err != nil || got.Text != "b: hello" {
 			t.Errorf("%v, %v", got, err)
+		}
+	})
+}
+
+// TestAskWithAnOldChallenge checks that a node whose watch is late asks again with the challenge that the other node has now.
+func TestAskWithAnOldChallenge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a, b := join(t, s, "a"), join(t, s, "b")
+		handleEcho(b)
+		synctest.Wait()
+		renewed := make(chan struct{}, 1)
+		b.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
+			if op.Name == "update" && len(renewed) == 0 {
+				renewed <- struct{}{}
+			}
+			return clustertest.Fault{}
+		})
+		a.engine.Faults(func(op clustertest.Operation) clustertest.Fault {
+			if op.Name == "change" {
+				return clustertest.Fault{Delay: 500 * time.Millisecond}
+			}
+			return clustertest.Fault{}
+		})
+		b.ForgetChallenges()
+		<-renewed
+		synctest.Wait()
+		var got echo
+		if err := a.Ask(t.Context(), "b", "echo", echo{"hello"}, &got); err != nil || got.Text != "b: hello" {
+			t.Errorf("%v, %v", got, err)
+		}
+		if b.Report().RefusedMessages != 1 {
+			t.Error("the challenge of before was accepted")
 		}
 	})
 }

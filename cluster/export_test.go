@@ -31,6 +31,16 @@ const (
 	Dead   = dead
 )
 
+// ForgetChallenges makes the node accept none of its challenges any more, as when they are old. Its next lease has a new one.
+func (n *Node) ForgetChallenges() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.challenge = challenges{}
+}
+
+// Go runs f on a goroutine that Close waits for.
+func (n *Node) Go(f func()) error { return n.goUnlessClosed(f) }
+
 // Executable reports why the program of a command cannot be started here.
 func Executable(c *stdio.Command) error { return executable(c) }
 

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"bytes"
 	"context"
+	"encoding/base32"
 	"errors"
 	"net"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // TestJoinChecksOptions.
@@ -299,6 +301,7 @@ func TestRestartNeedNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := join(t, s, "a"), join(t, s, "b")
+	a.claim(t, "srv."+base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte("x")))
 	changed := make(chan string, 16)
 	b.OnLease(func(key string) { changed <- key })
 	a.Announce(door.Addr().String())
@@ -326,6 +329,9 @@ func TestRestartNeedNotWait(t *testing.T) {
 		t.Errorf("the restart took %v", waited)
 	}
 	again.state(t, cluster.Ready)
+	if _, err := again.Upstream("x", &stdio.Command{Path: "/bin/true"}, cluster.UpstreamOptions{}).Open(t.Context()); err == nil || !strings.Contains(err.Error(), `server "x" belongs to an earlier process of this node until its claim expires`) {
+		t.Errorf("a server of the process before: %v", err)
+	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
@@ -430,6 +436,34 @@ func TestCloseLeavesNothing(t *testing.T) {
 		}
 		if a.Holds("srv.x") || !b.Holds("srv.x") || l.calls.Load() != 0 {
 			t.Error("a claim was lost by Close, or taken from b")
+		}
+	})
+}
+
+// TestASecondCloseWaits checks that Close does not return before what the first one has to end has ended.
+func TestASecondCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := join(t, clustertest.New(clustertest.Options{}), "a")
+		begun, end, closed := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+		if err := a.Go(func() {
+			close(begun)
+			<-end
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+		for range 2 {
+			go func() { closed <- a.Close(context.Background()) }()
+			synctest.Wait()
+		}
+		if len(closed) != 0 {
+			t.Errorf("%d of two calls of Close have returned before the end", len(closed))
+		}
+		close(end)
+		for range 2 {
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base32"
 	"log/slog"
@@ -149,6 +150,25 @@ func TestAnUpstreamIsAsItWasConfigured(t *testing.T) {
 		named := &stdio.Command{Path: "/bin/echo"}
 		if got, want := transport.TraitsOf(n.Upstream("other", named, cluster.UpstreamOptions{})), transport.TraitsOf(named); want.Name == "" || got.Name != want.Name {
 			t.Errorf("got the name %q, want %q", got.Name, want.Name)
+		}
+	})
+}
+
+// The longest frame of a command holds also for clients of other nodes than that on which it runs.
+//
+// Guarantees: G-0079.6
+func TestFramesOfAnotherNodeAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.join("a")
+		s.awaitReady("a")
+		n := s.add("b", cluster.UpstreamOptions{})
+		link, err := n.Upstream("machine", &stdio.Command{Path: "/bin/echo", MaxFrame: 1000}, cluster.UpstreamOptions{}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer link.Close(0)
+		if err := link.Send(transport.Outbound{Frame: bytes.Repeat([]byte(" "), 1001)}); err == nil {
+			t.Error("a frame is sent that is too long for the command")
 		}
 	})
 }

@@ -121,6 +121,18 @@ func TestALoginThatIsRemovedFromTheStore(t *testing.T) {
 	}
 }
 
+// loginsAt starts a gateway over one server at https://a.example/mcp, which is another one on each connection, and where users log in.
+func loginsAt(t *testing.T, store auth.Store, each func() *server.Server) *fleet {
+	t.Helper()
+	const at = "https://a.example/mcp"
+	f := newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{}, gateway.Options{UserLogins: &gateway.UserLogins{For: func(*mcpjson.Server) (auth.Options, error) {
+		return auth.Options{Store: store, Resource: at}, nil
+	}}}, load(t, `{"mcpServers":{}}`))
+	f.each = each
+	f.apply(load(t, entryOf(at, `{"login":"user"}`)))
+	return f
+}
+
 // A connection goes on although its user has no login, since its server wants none. Once he has been seen to have one, he is missed.
 //
 // Guarantees: G-0102.13
@@ -128,21 +140,21 @@ func TestAConnectionWhoseServerWantsNoLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, of := auth.NewMemory(), auth.Key{Resource: "https://a.example/mcp", Principal: "ann"}
 		i := new(isle)
-		i.fleet = newFleetFor(t, protocol.LatestLegacy, map[string]*server.Server{}, gateway.Options{UserLogins: &gateway.UserLogins{For: func(*mcpjson.Server) (auth.Options, error) {
-			return auth.Options{Store: store, Resource: of.Resource}, nil
-		}}}, load(t, `{"mcpServers":{}}`))
-		i.each = func() *server.Server { return newKeeper().Server }
-		i.apply(load(t, entryOf(of.Resource, `{"login":"user"}`)))
+		i.fleet = loginsAt(t, store, func() *server.Server { return newKeeper().Server })
 		ann := i.clientOf("ann", protocol.LatestLegacy)
 		callKeep(t, ann)
 		for _, c := range []struct {
 			about, want string
 			login       *auth.Entry
-		}{{"without a login", "x", nil}, {"with one", "x", &auth.Entry{Issuer: "https://as.example", Grant: "authorization_code"}}, {"without the one that was seen", "", nil}} {
+		}{{"without a login", "x", nil}, {"with one", "x", &auth.Entry{Issuer: "https://as.example", Grant: "authorization_code"}}, {"without the one that was seen", "", nil}, {"again without a login", "y", nil}} {
 			failOn(t, store.Locked(t.Context(), of, func(*auth.Entry) (*auth.Entry, error) { return c.login, nil }))
 			pass(2 * time.Second)
 			if got, err := client.Call[string](t.Context(), ann, "a__read", nil); err != nil || got != c.want {
 				t.Errorf("%s, the server has kept %q, %v; want %q", c.about, got, err, c.want)
+			}
+			if c.want == "" {
+				_, err := client.Call[string](t.Context(), ann, "a__keep", map[string]string{"What": "y"})
+				failOn(t, err)
 			}
 		}
 	})

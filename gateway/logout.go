@@ -62,10 +62,17 @@ func (d *desk) logout(ctx context.Context, s *mcpjson.Server, person string) (fo
 	defer login.Close()
 	e, unread := login.Status(ctx)
 	err = login.Logout(ctx)
-	if err != nil && !errors.As(err, new(*auth.StoreError)) {
+	found = e != nil || unread != nil
+	if err != nil && found && !errors.As(err, new(*auth.StoreError)) && isGone(ctx, login) {
 		err = fmt.Errorf("the login is removed, and may be valid until it ends: %w", err)
 	}
-	return e != nil || unread != nil, err
+	return found, err
+}
+
+// isGone reports whether a login is certainly not in the store any more. Errors of a store are of any type.
+func isGone(ctx context.Context, login *auth.Authorizer) bool {
+	left, err := login.Status(ctx)
+	return left == nil && err == nil
 }
 
 // endConnections ends the connections of a person with a server, and reports whether one ran. One whose client has subscribed begins anew, and waits for a login.

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/gateway/admin"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -138,4 +140,25 @@ func TestLogoutWhereNobodyLogsIn(t *testing.T) {
 			t.Errorf("%s: %v", entry, err)
 		}
 	}
+}
+
+// A connection that ends with the login of its user begins anew if the user has subscribed over it.
+//
+// Guarantees: G-0102.13
+func TestASubscriptionOutlivesALogout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := new(isle)
+		i.fleet = loginsAt(t, auth.NewMemory(), func() *server.Server {
+			k := newKeeper()
+			i.keepers = append(i.keepers, k)
+			return k.Server
+		})
+		ann := i.clientOf("ann", protocol.LatestLegacy)
+		failOn(t, ann.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "kept:/it"}))
+		callKeep(t, ann)
+		failOn(t, i.Logout(t.Context(), "a", "ann"))
+		if anew, before := i.connections(), len(i.of("x")); anew != 1 || before != 0 {
+			t.Errorf("after the logout, %d connections run, of them %d from before", anew, before)
+		}
+	})
 }

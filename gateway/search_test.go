@@ -151,6 +151,9 @@ func TestMistakesInSearch(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.tool, c.arguments, got, c.want)
 		}
 	}
+	if n := f.Report().NotOffered; n != 4 {
+		t.Errorf("the report counts %d requests for tools that are not offered, want 4", n)
+	}
 	for _, name := range []string{"a__who", "none", ""} {
 		if _, err := session.CallTool(timeout(t), &protocol.CallToolParams{Name: name}); err == nil || !strings.Contains(err.Error(), "here are only find_tools") && name != "" {
 			t.Errorf("%q: %v", name, err)

@@ -56,7 +56,11 @@ func TestACodeLogsInOnce(t *testing.T) {
 		pass(codeTime - time.Second)
 		use("in time", other, http.StatusSeeOther)
 		pass(time.Second)
+		before := len(d.codes.all)
 		use("too late", late, http.StatusUnauthorized)
+		if kept := len(d.codes.all); kept != before-1 {
+			t.Errorf("of %d codes, %d are kept after one was used too late", before, kept)
+		}
 		gone, kept := next(), next()
 		for range maxCodes - 1 {
 			next()

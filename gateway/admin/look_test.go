@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -195,6 +196,9 @@ func TestReasonsAreBounded(t *testing.T) {
 	why := conn.Reason{Kind: conn.HandshakeFailed, Err: errors.New(strings.Repeat("é", maxReason))}
 	if got := ChangeOf(telemetry.Transition{Reason: why}).Reason; len(got) > maxReason+len("…") || len(got) < maxReason || !strings.HasPrefix(got, "handshake failed: éé") || !strings.HasSuffix(got, "é…") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
+	}
+	if got := ChangeOf(telemetry.Transition{Reason: fmt.Errorf("wrapped: %w", conn.Reason{Kind: "exited", Err: errBroken})}).Reason; got != "exited: "+errBroken.Error() {
+		t.Errorf("a reason that is wrapped: %q", got)
 	}
 	var s ServerReport
 	if s.Connection(conn.Status{State: conn.Backoff, Reason: why, LastFailure: why}); len(s.Reason) > maxReason+len("…") || s.LastFailure != s.Reason {

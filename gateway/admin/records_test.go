@@ -20,7 +20,7 @@ func trail() []audit.Record {
 		{Number: 8, Time: noon, Principal: "token Ada", Client: "editor 2", Method: "tools/call", Name: "files__read", Own: "read", Server: "files", Outcome: "answered", Millis: 1.25},
 		{Number: 9, Time: noon, Principal: "token bob", Client: "claude 1", Method: "tools/call", Name: "web__go", Own: "navigate", Server: "web", Outcome: "not answered", Delivery: "unknown", Reason: "exited", Rule: "policy 3"},
 		{Number: 10, Time: noon, User: "Grace", Method: "tools/call", Name: "files__read", Outcome: "denied"},
-		{Number: 11, Time: noon, Principal: "admin", Event: "restart", Server: "web", Outcome: "failed", Reason: "no such folder"},
+		{Number: 11, Time: noon, Principal: "admin", Event: "restart", Server: "web", Outcome: "failed", Reason: "no such folder", Count: 1},
 	}
 }
 
@@ -106,7 +106,7 @@ func TestRecordsAreSelected(t *testing.T) {
 	}
 	all := page(h, "/audit", token)
 	for _, want := range []string{"<strong>not answered</strong> · token bob · <code>tools/call</code> web__go · at web · unknown · exited · by policy 3", `class="ok" data-outcome="answered"><span class="sign" aria-hidden="true">●`,
-		"1.2 ms", "<strong>restart</strong> · admin · at web · no such folder", `class="idle" data-outcome="started"`, `class="bad" data-outcome="restart"`, `class="bad" data-outcome="denied"`} {
+		"1.2 ms", "<strong>restart</strong> · admin · at web · 1 · no such folder", `class="idle" data-outcome="started"`, `class="bad" data-outcome="restart"`, `class="bad" data-outcome="denied"`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the page does not have %q: %s", want, all)
 		}

@@ -279,6 +279,10 @@ func TestFilters(t *testing.T) {
 // Guarantees: G-0090.10
 func TestDenyWinsOverTemplates(t *testing.T) {
 	a, b := Server{Name: "a", Filter: map[Kind]Filter{Resources: {Deny: []string{"x://secret*"}}}}, Server{Name: "b"}
+	both := Empty().Apply(planned(a, b), []Server{a, b}).Learn(a, Resources, uris("uri", "x://secret")).Learn(b, Resources, uris("uri", "x://secret"))
+	if item, found := both.Resource("x://secret"); !found || item.Server != "b" {
+		t.Errorf("what the file hides of one server is another's, and found at %q: %t", item.Server, found)
+	}
 	s := Empty().Apply(planned(a, b), []Server{a, b}).Learn(a, Templates, uris("uriTemplate", "x://{id}")).Learn(b, Templates, uris("uriTemplate", "x://{id}", "x://{+id}"))
 	if item, found := s.Resource("x://open"); !found || item.Server != "a" {
 		t.Error("what is not denied is not found")
@@ -313,6 +317,9 @@ func TestAPart(t *testing.T) {
 	}
 	if seen := hides("x://1"); seen.Digest(Resources) == s.Digest(Resources) || seen.Digest(Templates) != s.Digest(Templates) || len(seen.Items(Resources)) != 1 {
 		t.Error("the lists are not those of the part")
+	}
+	if ages := hides("x://1").Ages("a"); len(ages) != 1 || ages[0].Entries != 1 {
+		t.Errorf("who sees one of two resources is told of %+v", ages)
 	}
 }
 

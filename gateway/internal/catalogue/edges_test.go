@@ -127,6 +127,10 @@ func TestWhatIsSaidOfALine(t *testing.T) {
 		{"s", Tools, `"other__t" is hidden: names that begin so are those of another server`},
 		{"s", Prompts, `"a" is listed twice: the first one counts`}, {"s", Prompts, "number 3 is left out: it is no JSON object"},
 	})
+	s = s.Learn(other, Tools, entries(`{"name":"t","inputSchema":{}}`)).Learn(other, Tools, entries(`5`, `{"name":"t","title":"new","inputSchema":{}}`))
+	equal(t, "notices of a tool that has changed, in a list with a mistake", s.Notices("other"), []Notice{
+		{"other", Tools, `"t" has changed since it was approved (title): see bowline pins`}, {"other", Tools, "number 1 is left out: it is no JSON object"},
+	})
 	long := strings.Repeat("n", 100)
 	s = s.Learn(other, Tools, entries(`{"name":"`+long+`","inputSchema":{}}`))
 	if n := len(s.Notices("other")); n != 1 {

@@ -69,6 +69,9 @@ func TestPins(t *testing.T) {
 		if found != want || held == found {
 			t.Errorf("%s: offered %v, held %v", text, found, held)
 		}
+		if of := known.Snapshot().Ages("s")[0]; of.Entries != len(known.Snapshot().Items(Tools)) {
+			t.Errorf("%s: %d tools are counted", text, of.Entries)
+		}
 	}
 	known.Learn(s, Tools, tool("t", ""))
 	offers("at first", true)
