@@ -2,6 +2,7 @@ package protocol_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -133,5 +134,44 @@ func TestQuestionsAndAnswersThatCannotBeSent(t *testing.T) {
 		if raw, err := protocol.Marshal(value); err == nil {
 			t.Errorf("%s became %s", name, raw)
 		}
+	}
+}
+
+// An unknown answer, what is kept of an unknown block, and what a server says of itself stay the same when the frame that they came in is used again.
+func TestWhatIsKeptDoesNotShareTheFrame(t *testing.T) {
+	frames := []string{
+		`{"name":"t","inputResponses":{"d":{"shrug":true}}}`,
+		`{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"other":{"a":1}}`,
+	}
+	call, result := new(protocol.CallToolParams), new(protocol.CallToolResult)
+	for n, into := range []any{call, result} {
+		frame := []byte(frames[n])
+		if err := protocol.Unmarshal(frame, into); err != nil {
+			t.Fatal(err)
+		}
+		clear(frame)
+	}
+	for want, got := range map[string]json.RawMessage{
+		`{"shrug":true}`:             call.InputResponses["d"].(*protocol.UnknownInputResponse).Raw,
+		`{"name":"s","version":"1"}`: result.Meta[protocol.MetaServerInfo],
+		`{"a":1}`:                    result.Others["other"],
+	} {
+		if string(got) != want {
+			t.Errorf("got %q, want %s", got, want)
+		}
+	}
+}
+
+// A question that is nil is refused, and so is one of an unknown method; the error names both the question and the method.
+func TestQuestionsThatAreRefusedAreNamed(t *testing.T) {
+	for _, question := range []protocol.InputRequest{nil, (*protocol.ElicitParams)(nil), (*protocol.CreateMessageParams)(nil), (*protocol.ListRootsParams)(nil)} {
+		if raw, err := protocol.Marshal(protocol.InputRequests{"a": question}); err == nil {
+			t.Errorf("%T became %s, want an error", question, raw)
+		}
+	}
+	var got protocol.InputRequests
+	err := protocol.Unmarshal([]byte(`{"size":{"method":"tools/call","params":{}}}`), &got)
+	if want := `input request "size" has the unknown method "tools/call"`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

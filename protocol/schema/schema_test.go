@@ -141,8 +141,10 @@ func TestRefusalsAreTold(t *testing.T) {
 	for raw, want := range map[string]error{
 		``: schema.ErrMissing,
 		`{"$schema":"https://json-schema.org/draft/2019-09/schema"}`: schema.ErrDialect,
-		`{"$ref":"#"}`:      schema.ErrEndless,
-		`{"$ref":"#/none"}`: schema.ErrReference,
+		`{"$ref":"#"}`: schema.ErrEndless,
+		`{"if":{"type":"string"},"else":{"$ref":"#"}}`:         schema.ErrEndless,
+		`{"if":{"type":"string"},"then":{"$ref":"#"}}`:         schema.ErrEndless,
+		`{"$ref":"#/none"}`:                                    schema.ErrReference,
 		`{"pattern":"` + strings.Repeat("a{1000}", 200) + `"}`: schema.ErrTooLarge,
 	} {
 		if _, err := schema.Compile(t.Context(), json.RawMessage(raw)); !errors.Is(err, want) {
@@ -239,4 +241,21 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a reference evaluates counts, even if the same reference was followed before where nobody asked what it evaluates.
+func TestReferencesThatAreFollowedForTwoReasons(t *testing.T) {
+	const definitions = `"$defs":{"a":{"properties":{"x":true}}},"unevaluatedProperties":false,`
+	for _, raw := range []string{
+		`{` + definitions + `"not":{"not":{"$ref":"#/$defs/a"}},"allOf":[{"$ref":"#/$defs/a"}]}`,
+		`{` + definitions + `"allOf":[{"not":{"not":{"$ref":"#/$defs/a"}}},{"$ref":"#/$defs/a"}]}`,
+	} {
+		v, err := schema.Compile(t.Context(), json.RawMessage(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Validate(t.Context(), json.RawMessage(`{"x":1}`)); err != nil {
+			t.Errorf("%s: %v, want no error", raw, err)
+		}
+	}
 }

@@ -3,6 +3,8 @@ package streamable
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -344,4 +346,41 @@ func TestTheEndOfALinkIsToldLate(t *testing.T) {
 			t.Error("the link has ended, and its end is waited for")
 		}
 	})
+}
+
+// A frame that waits behind one that cannot be written is reported as unsent, and that one is not.
+func TestFramesBehindAWriteThatFails(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		w, aborted := brokenWriter{httptest.NewRecorder(), make(chan struct{})}, make(chan bool, 1)
+		go func() {
+			aborted <- serveHTTP(b.handler, w, newRequest("POST", modernBody("hold", ""), modernHeader("hold")...))
+		}()
+		synctest.Wait()
+		p := b.peer(t, 0)
+		for tag := range transport.Tag(2) {
+			p.mustSend(t, transport.Outbound{Stream: 1, Tag: tag + 1, Frame: notice(1)})
+			synctest.Wait()
+		}
+		close(w.fails)
+		<-aborted
+		synctest.Wait()
+		var got []string
+		for _, f := range p.failed {
+			got = append(got, fmt.Sprint(f.Tag, " unsent: ", f.Unsent))
+		}
+		if slices.Sort(got); fmt.Sprint(got) != "[1 unsent: false 2 unsent: true]" {
+			t.Errorf("got the failures %q, want 1 in doubt and 2 unsent", got)
+		}
+	})
+}
+
+// A brokenWriter fails when fails is closed.
+type brokenWriter struct {
+	*httptest.ResponseRecorder
+	fails chan struct{}
+}
+
+func (w brokenWriter) Write([]byte) (int, error) {
+	<-w.fails
+	return 0, io.ErrClosedPipe
 }

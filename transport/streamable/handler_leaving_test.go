@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,9 @@ func TestForwardedRequestsOfANodeThatDrains(t *testing.T) {
 				if took := time.Since(began); w.Code != test.status || took != test.after {
 					t.Errorf("got %d %.100s after %v, want %d after %v", w.Code, w.Body, took, test.status, test.after)
 				}
+				if test.status == http.StatusServiceUnavailable && !strings.Contains(w.Body.String(), `"id":5,`) {
+					t.Errorf("got the refusal %s, want it with the id 5", w.Body)
+				}
 				if checked := w.Header().Get(headerChecked); test.status == http.StatusMisdirectedRequest && checked != "" {
 					t.Errorf("the node says that it has checked the request: %q, want nothing", checked)
 				}
@@ -108,6 +112,10 @@ func TestWhatANodeThatDrainsServesAndWhatNot(t *testing.T) {
 		if <-done; w.Code != http.StatusTeapot || w.Header().Get("Connection") != "close" {
 			t.Errorf("got %d %v, want the response of the other node, and the end of the connection", w.Code, w.Header())
 		}
+		w, done = b.serve(t.Context(), "POST", initializeBody("2025-03-26"), headerForwarded+": 1") // a client claims it
+		if <-done; w.Code != http.StatusServiceUnavailable {
+			t.Errorf("what was forwarded: got %d, want 503 of this node", w.Code)
+		}
 	})
 }
 
@@ -124,4 +132,73 @@ func TestASessionThatIsUnknownWhenADrainBegins(t *testing.T) {
 			t.Errorf("got %d %v %s, want 503 with Retry-After: 1", w.Code, w.Header(), w.Body)
 		}
 	})
+}
+
+// A namingRouter knows the nodes of a list, each by what it does with the requests that it gets.
+type namingRouter map[string]http.HandlerFunc
+
+func (namingRouter) Node() string { return "here" }
+
+func (r namingRouter) Reach(session string) http.Handler { return r.ReachNode(NodeOf(session)) }
+
+func (r namingRouter) ReachNode(node string) http.Handler {
+	if to := r[node]; to != nil {
+		return to
+	}
+	return nil
+}
+
+func (r namingRouter) Another(_ string, tried ...string) string {
+	for _, node := range []string{"first", "second"} {
+		if r[node] != nil && !slices.Contains(tried, node) {
+			return node
+		}
+	}
+	return ""
+}
+
+// misdirects refuses some requests, and names the owner of their session. Then it serves them.
+func misdirects(owner string, refused int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if refused--; refused < 0 {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		w.Header().Set(headerOwner, owner)
+		w.WriteHeader(http.StatusMisdirectedRequest)
+	}
+}
+
+// A node that shuts down asks another one when the first takes nothing, and the same one again if that one says that the session is
+// still here. A node waits a second for others that contradict each other about a session.
+//
+// Guarantees: G-0073.10
+func TestNodesThatDoNotTakeARequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		router  namingRouter
+		drains  bool
+		session string
+		status  int
+		after   time.Duration
+	}{
+		"the first takes nothing":   {namingRouter{"first": misdirects("", 9), "second": misdirects("", 0)}, true, "", http.StatusTeapot, 0},
+		"the session is still here": {namingRouter{"first": misdirects("here", 3)}, true, "first.x", http.StatusTeapot, 3 * newsPause},
+		"they contradict":           {namingRouter{"third": misdirects("", 1000)}, false, "x", http.StatusServiceUnavailable, newsPatience},
+	} {
+		inStore(t, HandlerOptions{Router: test.router}, func(t *testing.T, b *bench, store *NodeStore) {
+			store.taking = func(context.Context, string) error { return &OwnedError{Node: "third"} }
+			if test.drains {
+				b.handler.table.drain()
+			}
+			r := newRequest("POST", initializeBody("2025-11-25"))
+			if test.session != "" {
+				r = newRequest("POST", echoBody, headerSession+": "+test.session)
+			}
+			w, began := httptest.NewRecorder(), time.Now()
+			serveHTTP(b.handler, w, r)
+			if took := time.Since(began); w.Code != test.status || took != test.after {
+				t.Errorf("%s: got %d %s after %v, want %d after %v", name, w.Code, w.Body, took, test.status, test.after)
+			}
+		})
+	}
 }

@@ -26,7 +26,7 @@ func (n *there) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func newNamed(t *testing.T, to http.Handler) *Handler {
-	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": to, "here": to}}})
+	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": to, "here": to, strings.Repeat("y", 64): to}}})
 	t.Cleanup(func() { h.Close(0) })
 	return h
 }
@@ -56,6 +56,7 @@ func TestModernRequestsAreForwardedToTheNodeThatTheyName(t *testing.T) {
 		"a state of this node":         {"tools/call", state(`"1.here.abc"`), []string{"Mcp-Name: t"}, false},
 		"of a node that is not there":  {"tools/call", state(`"1.nowhere.abc"`), []string{"Mcp-Name: t"}, false},
 		"of the longest name":          {"tools/call", state(`"1.` + longest + `.abc"`), []string{"Mcp-Name: t"}, false},
+		"and that node is there":       {"tools/call", state(`"1.` + strings.Repeat("y", 64) + `.abc"`), []string{"Mcp-Name: t"}, true},
 		"a state without a name":       {"tools/call", state(`"1.abc"`), []string{"Mcp-Name: t"}, false},
 		"of another version":           {"tools/call", state(`"2.there.abc"`), []string{"Mcp-Name: t"}, false},
 		"no text":                      {"tools/call", state(`["1.there.abc"]`), []string{"Mcp-Name: t"}, false},

@@ -374,3 +374,19 @@ func TestRestoreEndsWithTheHandler(t *testing.T) {
 		})
 	}
 }
+
+// A session goes on, too, if its server has kept nothing.
+//
+// Guarantees: G-0073.5
+func TestMovedSessionOfAServerThatKeepsNothing(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		session := newSessionID()
+		store.shared.put(session, "there", SessionRecord{Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25", Streams: numbersStep})
+		if status, body := b.ask(session); status != http.StatusOK {
+			t.Fatalf("got %d %s, want an answer", status, body)
+		}
+		if state, continues := keeper(b.peer(t, 0)).Kept(); state != nil || !continues {
+			t.Errorf("Kept returned %q, %t, want nothing of a session that continues", state, continues)
+		}
+	})
+}

@@ -504,3 +504,32 @@ func TestCloseWaitsForWhatExpires(t *testing.T) {
 		<-closed
 	})
 }
+
+// The server of a stateless request gets a handshake before it. If the server refuses that, so is the request.
+//
+// Guarantees: G-0022.18
+func TestAStatelessRequestBeginsWithAHandshake(t *testing.T) {
+	version := headerVersion + ": 2025-11-25"
+	inBubble(t, HandlerOptions{Stateless: true}, false, func(t *testing.T, b *bench) {
+		_, done := b.serve(t.Context(), "POST", echoBody, version)
+		<-done
+		var got []string
+		for _, in := range b.peer(t, 0).received {
+			m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+			got = append(got, fmt.Sprint(m.Method, err))
+		}
+		if want := "[initialize<nil> notifications/initialized<nil> echo<nil>]"; fmt.Sprint(got) != want {
+			t.Errorf("the server got %v, want %s", got, want)
+		}
+	})
+	inBubble(t, HandlerOptions{Stateless: true}, false, func(t *testing.T, b *bench) {
+		b.play = func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+			p.link.Send(answering(in.Stream, string(jsonrpc.AppendError(nil, m.ID, &jsonrpc.Error{Code: 1, Message: "no"}))))
+		}
+		w, done := b.serve(t.Context(), "POST", echoBody, version)
+		<-done
+		if want := `503 "" {"jsonrpc":"2.0","id":5,"error":{"code":-32603,"message":"the server does not serve this revision"}}`; said(w) != want {
+			t.Errorf("got %s, want %s", said(w), want)
+		}
+	})
+}
