@@ -415,6 +415,9 @@ func TestExplain(t *testing.T) {
 	if verdicts, err := g.Explain(broken, gateway.User{}, "a/who", "b/who"); err != nil || len(verdicts) != 2 || !verdicts[0].Allowed || !verdicts[1].Allowed {
 		t.Errorf("beside a server that is wrong: %+v, %v, want both allowed", verdicts, err)
 	}
+	if rate, err := g.ExplainRate(broken, gateway.User{}); err != nil || rate != (gateway.RateVerdict{}) {
+		t.Errorf("the rate beside a server that is wrong: %+v, %v, want none", rate, err)
+	}
 }
 
 // A file that changes the policy changes at once what users may do, and they are told that their lists have changed.
