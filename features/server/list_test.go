@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -164,5 +165,23 @@ func TestForeignCursorsAreRefused(t *testing.T) {
 	}
 	if got := result[protocol.ListToolsResult](w, "tools/list", `"cursor":"`+mine+`"`); len(got.Tools) != 1 || got.Tools[0].Name != "b" || got.NextCursor != nil {
 		t.Errorf("got %v, want the second tool alone", got)
+	}
+}
+
+// The templates are listed in pages, which modern clients may keep for ListTTL, as any list.
+func TestTemplatesAreListedInPages(t *testing.T) {
+	s := newServer(server.Options{PageSize: 1, ListTTL: time.Minute})
+	for _, name := range []string{"a", "b"} {
+		server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: name + "://{v}", Name: name}, func(context.Context, map[string]string) (string, error) { return "", nil })
+	}
+	w, params := dial(t, s), ""
+	for n, name := range []string{"a", "b"} {
+		page := result[protocol.ListResourceTemplatesResult](w, "resources/templates/list", params)
+		if len(page.ResourceTemplates) != 1 || page.ResourceTemplates[0].Name != name || page.TTLMs == nil || *page.TTLMs != 60_000 || (page.NextCursor == nil) != (n == 1) {
+			t.Fatalf("page %d: got %+v, want the template %s for a minute, and a cursor of the next page unless it is the last", n, page, name)
+		}
+		if n == 0 {
+			params = `"cursor":"` + *page.NextCursor + `"`
+		}
 	}
 }

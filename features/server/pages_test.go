@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 var pages = protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{URL: &protocol.Capability{}}}
@@ -106,5 +107,42 @@ func TestErrorNamesPagesThatMustBeOpened(t *testing.T) {
 	if got.Error.Code != protocol.CodeURLElicitationRequired || protocol.Unmarshal(got.Error.Data, &data) != nil ||
 		len(data.Elicitations) != 1 || data.Elicitations[0].URL != "https://example.com/in" {
 		t.Errorf("got %+v", got.Error)
+	}
+}
+
+// A page that the program asks for without an id gets one, and the question of the program stays as it is.
+//
+// Guarantees: G-0031.8
+func TestPagesWithoutAnID(t *testing.T) {
+	own, page, ids := signInPage(), signInPage(), make(chan string, 2)
+	page.ElicitationID = ""
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "in"}, func(ctx context.Context, _ struct{}) (string, error) {
+		for key, q := range map[string]*protocol.ElicitParams{"own": own, "page": page} {
+			if _, err := server.Ask(ctx, protocol.InputRequests{key: q}); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	}, server.Asks(server.Waits, pages))
+	o := client.Options{ProtocolVersion: protocol.Version20251125, ElicitURL: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		ids <- p.ElicitationID
+		return client.Accept(nil)
+	}}
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	go s.ServeLink(t.Context(), theirs)
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(t.Context(), oneLinkTransport{ours, nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"}); err != nil || result.IsError {
+		t.Fatalf("got %+v, %v, want no error", result.Content[0], err)
+	}
+	if first, second := <-ids, <-ids; first == "" || second == "" || (first == "page-7") == (second == "page-7") {
+		t.Errorf("the client got the ids %q and %q, want page-7 and another one", first, second)
+	}
+	if page.ElicitationID != "" {
+		t.Errorf("the question of the program has got the id %q, want none", page.ElicitationID)
 	}
 }

@@ -146,3 +146,47 @@ func TestRunThatCannotBegin(t *testing.T) {
 		wantClosedServer(t, s)
 	})
 }
+
+// Run tells both that the transport has failed and what Close could not end in order.
+//
+// Guarantees: G-0062.2
+func TestRunTellsBothErrors(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s, failed := slowServer(time.Hour), errors.New("no link")
+		accept(t, s).send(modern(`1`, "tools/call", `"name":"slow"`))
+		synctest.Wait()
+		if err := s.Run(t.Context(), oneLinkTransport{nil, failed}); !errors.Is(err, failed) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run returned %v, want %v and %v", err, failed, context.DeadlineExceeded)
+		}
+	})
+}
+
+// A negative DrainGrace or StopGrace means the default.
+func TestNegativeGracesAreTheDefaults(t *testing.T) {
+	var took [2]time.Duration
+	for n, tuning := range []conn.Tuning{{}, {DrainGrace: -1, StopGrace: -1}} {
+		testenv.Bubble(t, func(t *testing.T) {
+			s := newServer(server.Options{Conn: tuning, Tasks: &server.TaskOptions{}})
+			server.AddTool(s, protocol.Tool{Name: "ends", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+				func(ctx context.Context, _ struct{}) (string, error) {
+					<-ctx.Done()
+					ends := time.NewTimer(50 * time.Millisecond)
+					defer ends.Stop()
+					<-ends.C
+					return "", ctx.Err()
+				})
+			w := dial(t, s)
+			w.ask(withTasks(`1`, "tools/call", `"name":"ends"`))
+			w.send(modern(`2`, "tools/call", `"name":"ends"`))
+			synctest.Wait()
+			began := time.Now()
+			if err := s.Close(t.Context()); errors.As(err, new(*conn.StuckError)) {
+				t.Errorf("%+v: Close returned %v, want it to wait", tuning, err)
+			}
+			took[n] = time.Since(began)
+		})
+	}
+	if took[0] != took[1] {
+		t.Errorf("Close took %v with negative graces, want %v as by default", took[1], took[0])
+	}
+}

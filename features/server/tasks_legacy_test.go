@@ -423,3 +423,19 @@ func TestDeclaredTasksStayAsTheyAre(t *testing.T) {
 		t.Errorf("got the capabilities %s", got)
 	}
 }
+
+// A client that asks to keep a task for ever gets the most that the server gives.
+//
+// Guarantees: G-0032.12
+func TestTheLongestTimeOfALegacyTask(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true, TTL: time.Hour}, func(t *testing.T, s *taskServer) {
+		w := dialAs(t, s.Server, "ada")
+		w.session()
+		id := w.beginLegacy("must", `"ttl":18446744078710`) // as nanoseconds, five seconds in 64 bits
+		if got := w.ask(legacy(`2`, "tasks/get", `"taskId":"`+id+`"`)); got.text("ttl") != `3600000` {
+			t.Errorf("got %s, %v, want the time of an hour", got.Result, got.Error)
+		}
+		s.goOn <- struct{}{}
+		synctest.Wait()
+	})
+}
