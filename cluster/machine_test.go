@@ -195,6 +195,13 @@ func (m *machine) runs() int {
 	return m.uses
 }
 
+// runsOn reports whether the server runs on a node. As only one may run at a time, that is the one that has started last.
+func (m *machine) runsOn(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.uses > 0 && m.starts[len(m.starts)-1] == node
+}
+
 // A site is a cluster whose nodes use one machine.
 type site struct {
 	t       *testing.T

@@ -492,7 +492,7 @@ func TestCloseEndsTheServer(t *testing.T) {
 		s.awaitReady("a", "b")
 		closed := s.holder()
 		closeNode(t, s.nodes[closed].Node)
-		if s.machine.runs() != 0 {
+		if s.machine.runsOn(closed) { // the other node may run it already
 			t.Error("the server runs on after Close")
 		}
 		delete(s.nodes, closed)
