@@ -69,7 +69,7 @@ func (d *desk) logout(ctx context.Context, s *mcpjson.Server, person string) (fo
 	return found, err
 }
 
-// isGone reports whether a login is certainly not in the store any more. Errors of a store are of any type.
+// isGone reports whether a login is certainly not in the store any more. The error of a logout does not say that: a store may fail with an error of any type.
 func isGone(ctx context.Context, login *auth.Authorizer) bool {
 	left, err := login.Status(ctx)
 	return left == nil && err == nil

@@ -41,17 +41,27 @@ func (cs waits) begin(c Caller) (*Waiting, error) {
 	return cs.Begin(c, Subject{Method: "m", Name: "a tool"}, share.Client{}, 10, nil)
 }
 
-// asks returns a handler that asks for a, and then for b, and stores why its context has ended.
-func asks(v **Waiting, why *error) func(context.Context) (any, error) {
-	return func(ctx context.Context) (any, error) {
+// asked begins a call whose handler asks for a, and then for b, and returns its first question. When the context of the handler has ended, why says why.
+func (cs waits) asked(why *error) (*Waiting, *protocol.InputRequired) {
+	cs.t.Helper()
+	w, err := cs.begin(new(caller))
+	if err != nil {
+		cs.t.Fatal(err)
+	}
+	w.Run(func(ctx context.Context) (any, error) {
 		context.AfterFunc(ctx, func() { *why = context.Cause(ctx) })
 		for _, key := range []string{"a", "b"} {
-			if _, err := (*v).Ask(ctx, protocol.InputRequests{key: form(key)}); err != nil {
+			if _, err := w.Ask(ctx, protocol.InputRequests{key: form(key)}); err != nil {
 				return "half", err
 			}
 		}
 		return "whole", nil
+	})
+	_, required, err := w.Await(cs.t.Context())
+	if err != nil {
+		cs.t.Fatal(err)
 	}
+	return w, required
 }
 
 // goOn brings an answer in a round of its own, as a client does that has read the state.
@@ -102,17 +112,13 @@ func TestNothingIsLeftOfACallThatHasWaited(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cs := newWaits(t)
 			var why error
-			w, err := cs.begin(new(caller))
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.Run(asks(&w, &why))
-			if _, err := cs.begin(new(caller)); err == nil || len(cs.handlers) != 1 {
-				t.Errorf("%s: a second call has a place: %v, %d handlers", name, err, len(cs.handlers))
-			}
-			_, required, err := w.Await(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			w, required := cs.asked(&why)
+			_, err := cs.begin(new(caller))
+			cs.mu.Lock()
+			handlers := len(cs.handlers)
+			cs.mu.Unlock()
+			if err == nil || handlers != 1 {
+				t.Errorf("%s: a second call has a place: %v, %d handlers", name, err, handlers)
 			}
 			result, err := test.end(cs, w, required)
 			if text := textOfError(err); result != test.result || text != test.err {
@@ -146,15 +152,7 @@ func TestACallThatWaitsAsksTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs := newWaits(t)
 		var why error
-		w, err := cs.begin(new(caller))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Run(asks(&w, &why))
-		_, required, err := w.Await(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		w, required := cs.asked(&why)
 		// The form has no schema, so only another action does not fit.
 		st, err := cs.sealer.Open(w.about, *required.RequestState)
 		if err != nil {
